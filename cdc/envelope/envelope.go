@@ -1,0 +1,61 @@
+package envelope
+
+import (
+	"fmt"
+
+	"invalidator/cdc"
+)
+
+// Format names what a topic carries.
+type Format string
+
+const (
+	// Auto reads our own envelope and Debezium's JSON, with and without schema, told apart record by record.
+	Auto Format = "debezium"
+)
+
+// Why a record is no row change. The words are stable: they are labels of a metric and stand in explain's JSON.
+const (
+	IgnoredSnapshot    = "snapshot"    // op r, or an op c marked as of a snapshot
+	IgnoredHeartbeat   = "heartbeat"   //
+	IgnoredDDL         = "ddl"         // a schema change
+	IgnoredTransaction = "transaction" // a BEGIN or END record
+	IgnoredUnmapped    = "unmapped"    // no mapping wants this table
+	IgnoredEmpty       = "empty"       // null key and null value
+)
+
+// Select says which columns of a table are wanted, with the types that a mapping declares for them (Column.Type, empty
+// where it does not); nil for a table that nobody maps. source is the envelope's source.name, empty for a tombstone.
+// It is called for every record and must be fast and safe for concurrent use.
+type Select func(source string, t cdc.TableID) *cdc.Columns
+
+// Record is one Kafka record as a decoder needs it.
+type Record struct {
+	Topic string // <prefix>.<schema>.<table>: names the table of a tombstone
+	Key   []byte // nil for null
+	Value []byte // nil for null: a tombstone
+}
+
+// DecodeError is a record that cannot be decoded: the record's own fault.
+type DecodeError struct {
+	Topic  string
+	Table  cdc.TableID // as far as it was read
+	Column string
+	Err    error
+}
+
+func (e *DecodeError) Error() string {
+	s := "decoding a record"
+	if e.Topic != "" {
+		s += " of topic " + e.Topic
+	}
+	if e.Table.Table != "" {
+		s += ", table " + e.Table.String()
+	}
+	if e.Column != "" {
+		s += ", column " + e.Column
+	}
+	return fmt.Sprintf("%s: %v", s, e.Err)
+}
+
+func (e *DecodeError) Unwrap() error { return e.Err }

@@ -1,0 +1,132 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Position is a place in a source's log, at the end of a transaction. It is JSON on the state topic. Exactly one of the
+// groups is set, by the feeder's own kind; positions are compared only by that feeder.
+type Position struct {
+	// MySQL and MariaDB: everything in the set has been handed over. For MariaDB one GTID a domain.
+	GTIDSet    string `json:"gtid_set,omitempty"`
+	ServerUUID string `json:"server_uuid,omitempty"` // of the server that the set was read from; MariaDB: server_id as text
+	File       string `json:"file,omitempty"`        // informative, where GTIDs are on
+	Pos        uint64 `json:"pos,omitempty"`
+
+	// Postgres: the end of the last transaction handed over, in X/X form.
+	LSN      string `json:"lsn,omitempty"`
+	SystemID string `json:"system_id,omitempty"`
+	Timeline int32  `json:"timeline,omitempty"`
+}
+
+// IsZero reports whether nothing is known: a new source.
+func (p Position) IsZero() bool { return p == Position{} }
+
+// Feeder reads one source's log. One process runs one Feeder a source, and never two Runs of it at once.
+type Feeder interface {
+	// Check asks the source whether it can be fed, before anything starts, and changes nothing there. It returns what it
+	// found, mildest last; the error is for a source that could not be asked at all.
+	Check(ctx context.Context) ([]Finding, error)
+
+	// Run hands every change of the included tables after from to out, in commit order, and blocks until ctx ends (nil),
+	// or the source cannot go on. A zero from means: start at the source's current position.
+	//
+	// A returned error is a *SourceError. Retryable() says whether a later Run from the last saved position may work (a cut
+	// connection); otherwise a person must act (a gap, a wrong password) and the caller shows the hint and tries again slowly.
+	Run(ctx context.Context, from Position, out Handler) error
+
+	// Confirm tells the source that everything up to p is saved durably and may be forgotten there. It is called from any
+	// goroutine while Run runs, with rising positions, and does not block. MySQL ignores it.
+	Confirm(p Position)
+}
+
+// Handler receives what a Feeder reads. All calls come from Run's goroutine, one at a time, and may block: that is how
+// back pressure reaches the log (a feeder keeps its server connection alive meanwhile). An error ends Run with that error.
+type Handler interface {
+	// Started is called once a Run, before the first change, with the position from which changes follow. For a new source
+	// the caller saves it before it returns, so that nothing between start and first commit can be lost.
+	Started(ctx context.Context, p Position) error
+	// Change hands over one row change; the callee owns it.
+	Change(ctx context.Context, c *RowChange) error
+	// Committed says that a transaction is complete: p lies behind every change handed over so far. It is also called
+	// without changes before it, when the log moved on over tables that are not ours (a keepalive, foreign transactions).
+	Committed(ctx context.Context, p Position, at time.Time) error
+}
+
+// Severity grades a Finding.
+type Severity string
+
+const (
+	SeverityError   Severity = "error"   // the source, or the named table, cannot be fed
+	SeverityWarning Severity = "warning" // it can be fed, but something will not be seen
+)
+
+// Finding is one result of a check: what is wrong, where, and the statement or setting that mends it.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Source   string   `json:"source"`
+	Table    string   `json:"table,omitempty"`
+	Column   string   `json:"column,omitempty"`
+	What     string   `json:"what"`
+	Hint     string   `json:"hint,omitempty"`
+}
+
+func (f Finding) String() string {
+	s := fmt.Sprintf("%s: source %s", f.Severity, f.Source)
+	if f.Table != "" {
+		s += ", table " + f.Table
+	}
+	if f.Column != "" {
+		s += ", column " + f.Column
+	}
+	s += ": " + f.What
+	if f.Hint != "" {
+		s += " (" + f.Hint + ")"
+	}
+	return s
+}
+
+// ErrGap marks a SourceError whose position the log cannot resume at: changes are lost to us.
+var ErrGap = errors.New("gap in the log")
+
+// SourceError is why a source stands still. Its text is one line that an operator can act on.
+type SourceError struct {
+	Source string
+	Table  TableID // zero where it is not about one table
+	Column string
+	At     Position
+	Err    error
+	Hint   string // what to do: a statement, a setting
+	Retry  bool   // a later Run may work without anybody's help
+}
+
+func (e *SourceError) Error() string {
+	s := "source " + e.Source
+	if e.Table.Table != "" {
+		s += ", table " + e.Table.String()
+	}
+	if e.Column != "" {
+		s += ", column " + e.Column
+	}
+	switch {
+	case e.At.GTIDSet != "":
+		s += ", at " + e.At.GTIDSet
+	case e.At.File != "":
+		s += fmt.Sprintf(", at %s:%d", e.At.File, e.At.Pos)
+	case e.At.LSN != "":
+		s += ", at " + e.At.LSN
+	}
+	s += ": " + e.Err.Error()
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// Retryable reports whether trying again unchanged may work.
+func (e *SourceError) Retryable() bool { return e.Retry }

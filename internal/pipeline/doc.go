@@ -1,0 +1,10 @@
+// Package pipeline is the worker: a member of the consumer group that turns the change topics into deletes.
+//
+// A row's way: record -> decode (cdc/envelope, only the columns that the plan wants) -> keys (mapping) -> copies (sink,
+// under one Snapshot) -> nodes -> round two, settle after the last acknowledgement -> watermark -> partition state, then
+// offset commit.
+//
+// It guarantees that an offset is committed only when every change below it has had its rounds acknowledged on every copy,
+// while the partition is still owned; that a record which cannot be decoded is parked on the dead-letter topic before the
+// watermark passes it, and the partition stops if parking fails; that what a partition holds in memory is bounded.
+package pipeline
