@@ -11,12 +11,11 @@ STOP_LIMIT=30  # seconds until a service that does not stop is killed
 
 # proc_id PID: what tells this process from a later one with the same pid.
 proc_id() {
-  local stat
+  local stat fields
   { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
-  stat=${stat##*) } # past the name, which may hold spaces
-  set -- $stat
-  [[ $1 != Z ]] || return 1
-  echo "${20} $(</proc/sys/kernel/random/boot_id)"
+  read -r -a fields <<<"${stat##*) }" # from the state on: before it is a name, which may hold spaces
+  [[ ${fields[0]} != Z ]] || return 1
+  echo "${fields[19]} $(</proc/sys/kernel/random/boot_id)"
 }
 
 # pid_of NAME: the pid of a service that we started and that still runs; fails when there is none.
@@ -133,9 +132,9 @@ install_packages() {
   fi
   say "installing $missing"
   (
-    set -e
     policy=/usr/sbin/policy-rc.d
     no_cluster=/etc/postgresql-common/createcluster.d/invalidator-dev.conf
+    # shellcheck disable=SC2317 # called by the trap
     restore() {
       rm -f "$policy" "$no_cluster"
       [[ ! -e $policy.before-dev ]] || mv -f "$policy.before-dev" "$policy"
@@ -149,9 +148,8 @@ install_packages() {
     mkdir -p "${no_cluster%/*}"
     echo "create_main_cluster = false" >"$no_cluster"
     export DEBIAN_FRONTEND=noninteractive
-    # shellcheck disable=SC2086 # a list of names
     install="apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 $missing"
-    $install || { apt-get update -q && $install; }
+    $install || { apt-get update -q && $install; } || exit 1
     # Nor at the next boot: these units were enabled by the installation just now.
     if command -v systemctl >/dev/null; then
       for unit in mariadb etcd memcached; do

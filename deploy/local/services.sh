@@ -5,6 +5,7 @@
 #   ready_K NAME        it answers as its users ask   version_K NAME
 
 DEFAULT_SERVICES=(kafka mysql mariadb postgres memcached1 memcached2 memcached3 memcached4 etcd)
+# shellcheck disable=SC2034 # for ./dev
 ALL_SERVICES=("${DEFAULT_SERVICES[@]}" pg17)
 
 kind_of() {
