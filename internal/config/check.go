@@ -1,0 +1,191 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Defaults, each also stated in invalidator.example.yaml.
+const (
+	DefaultGroup       = "invalidator"
+	DefaultPartitions  = 8
+	DefaultMaxTTL      = 24 * time.Hour
+	DefaultSettle      = time.Second
+	DefaultConnections = 2
+	DefaultQueue       = 8 << 20
+	DefaultTimeout     = time.Second
+	DefaultMaxRecord   = 1000 << 10
+	DefaultWindow      = 30 * time.Second
+)
+
+func (c *Config) setDefaults(dir string) {
+	def(&c.Kafka.Group, DefaultGroup)
+	def(&c.Kafka.TopicPrefix, "invalidator")
+	def(&c.Kafka.Partitions, DefaultPartitions)
+	def(&c.Cache.MaxTTL, DefaultMaxTTL)
+	def(&c.Cache.Settle, DefaultSettle)
+	def(&c.Cache.Protocol, "meta")
+	def(&c.Cache.Node.Connections, DefaultConnections)
+	def(&c.Cache.Node.Queue, DefaultQueue)
+	def(&c.Cache.Node.Timeout, DefaultTimeout)
+	if e := c.Cache.Ring.Etcd; e != nil {
+		def(&e.Key, "/cache/ring")
+		def(&e.HotPrefix, "/cache/hot/")
+	}
+	def(&c.Mappings.Dir, "mappings.d")
+	def(&c.Replay.Window, DefaultWindow)
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		def(&s.TopicPrefix, s.Name)
+		def(&s.MaxRecord, DefaultMaxRecord)
+		def(&s.OnGap, "stop")
+		if s.Type == "postgres" {
+			def(&s.Publication, "invalidator")
+			def(&s.Slot, "invalidator_"+strings.ReplaceAll(s.Name, "-", "_"))
+		}
+		if s.Topics != nil {
+			def(&s.Topics.Format, "debezium")
+		} else {
+			def(&s.FirstStart, "earliest")
+		}
+	}
+	for _, p := range []*string{&c.Mappings.Dir, &c.Cache.Ring.File, &c.Cache.Ring.HotFile} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+var sourceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+
+// problems lists what is wrong in the file itself, in the order of the file.
+func (c *Config) problems(file string, root *yaml.Node) []string {
+	var out []string
+	add := func(path, format string, args ...any) {
+		out = append(out, fmt.Sprintf("%s:%d: %s", file, line(root, strings.Split(path, ".")), fmt.Sprintf(format, args...)))
+	}
+	for _, b := range c.Kafka.Brokers {
+		if _, _, err := net.SplitHostPort(b); err != nil {
+			add("kafka.brokers", "broker %q is not host:port", b)
+		}
+	}
+	if s := c.Kafka.SASL; s != nil && !slices.Contains([]string{"plain", "scram-sha-256", "scram-sha-512"}, s.Mechanism) {
+		add("kafka.sasl", "mechanism %q is not known (plain, scram-sha-256, scram-sha-512)", s.Mechanism)
+	}
+	if r := c.Cache.Ring; r.File != "" && r.Etcd != nil {
+		add("cache.ring", "a ring has one home: file or etcd, not both")
+	} else if r.Etcd != nil && len(r.Etcd.Endpoints) == 0 {
+		add("cache.ring", "etcd has no endpoints")
+	}
+	if p := c.Cache.Protocol; p != "meta" && p != "classic" {
+		add("cache.protocol", "protocol %q is not known (meta, classic)", p)
+	}
+	for _, d := range []struct {
+		path  string
+		value time.Duration
+	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.node", c.Cache.Node.Timeout}, {"replay.window", c.Replay.Window}} {
+		if d.value < 0 {
+			add(d.path, "a duration of %s is negative", d.value)
+		}
+	}
+	seen := map[string]bool{}
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		at := fmt.Sprintf("sources.%d", i)
+		if !sourceName.MatchString(s.Name) {
+			add(at, "source name %q (use letters, digits, - and _)", s.Name)
+		}
+		if seen[s.Name] {
+			add(at, "source %q stands here twice", s.Name)
+		}
+		seen[s.Name] = true
+		s.problems(func(format string, args ...any) {
+			add(at, "source %s: %s", s.Name, fmt.Sprintf(format, args...))
+		})
+	}
+	return out
+}
+
+func (s *Source) problems(add func(format string, args ...any)) {
+	if s.FirstStart != "latest" && s.FirstStart != "earliest" {
+		if _, err := time.Parse(time.RFC3339, s.FirstStart); err != nil {
+			add("first_start %q (must be latest, earliest or a time like 2026-11-30T10:00:00Z)", s.FirstStart)
+		}
+	}
+	if s.OnGap != "stop" && s.OnGap != "flush" {
+		add("on_gap %q is not known (stop, flush)", s.OnGap)
+	}
+	if s.Topics != nil {
+		if s.Type != "" {
+			add("has both type and topics (a source is fed by us or by somebody else)")
+		}
+		if _, err := regexp.Compile(s.Topics.Pattern); err != nil || s.Topics.Pattern == "" {
+			add("topics.pattern %q is not a regular expression: %v", s.Topics.Pattern, err)
+		}
+		if s.Topics.Format != "debezium" {
+			add("topics.format %q is not known (debezium)", s.Topics.Format)
+		}
+		return
+	}
+	if s.Type != "mysql" && s.Type != "postgres" {
+		add("type %q is not known (mysql, which MariaDB is too, or postgres)", s.Type)
+	}
+	if len(s.Hosts) == 0 {
+		add("hosts is empty (host:port)")
+	}
+	for _, h := range s.Hosts {
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			add("host %q is not host:port", h)
+		}
+	}
+	if s.User == "" {
+		add("user is empty")
+	}
+	if len(s.Include) == 0 {
+		add("include is empty (schema.table patterns, such as shop.*)")
+	}
+	if s.Type == "postgres" && s.Database == "" {
+		add("database is empty (a slot reads one database)")
+	}
+}
+
+// line finds where a path like sources.1 stands; the nearest parent that is there otherwise.
+func line(n *yaml.Node, path []string) int {
+	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
+		return line(n.Content[0], path)
+	}
+	if len(path) == 0 {
+		return n.Line
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == path[0] {
+				if len(path) == 1 {
+					return n.Content[i].Line
+				}
+				return line(n.Content[i+1], path[1:])
+			}
+		}
+	case yaml.SequenceNode:
+		var i int
+		if _, err := fmt.Sscan(path[0], &i); err == nil && i < len(n.Content) {
+			return line(n.Content[i], path[1:])
+		}
+	}
+	return n.Line
+}

@@ -1,0 +1,113 @@
+package config
+
+import "time"
+
+// Config is invalidator.yaml.
+type Config struct {
+	Kafka    Kafka    `yaml:"kafka"`
+	Cache    Cache    `yaml:"cache"`
+	Mappings Mappings `yaml:"mappings"`
+	Sources  []Source `yaml:"sources"`
+	Replay   Replay   `yaml:"replay"`
+	Admin    Admin    `yaml:"admin"`
+}
+
+// Kafka says where the log is.
+type Kafka struct {
+	Brokers     []string `yaml:"brokers"`      // host:port; at least one
+	TLS         *TLS     `yaml:"tls"`          // absent: no TLS
+	SASL        *SASL    `yaml:"sasl"`         // absent: no authentication
+	Group       string   `yaml:"group"`        // the workers' consumer group; default "invalidator"
+	TopicPrefix string   `yaml:"topic_prefix"` // of our own topics; default "invalidator"
+	Replication int      `yaml:"replication"`  // of topics that we make; default 0: three, or the number of brokers if fewer
+	Partitions  int      `yaml:"partitions"`   // of a change topic that we make; default 8
+}
+
+// TLS names the files of a TLS client. The server is always verified.
+type TLS struct {
+	CA         string `yaml:"ca"`          // PEM file; default: the system's
+	Cert       string `yaml:"cert"`        // PEM file of a client certificate; default none
+	Key        string `yaml:"key"`         // its key
+	ServerName string `yaml:"server_name"` // default: the host that is dialled
+}
+
+// SASL is a Kafka login.
+type SASL struct {
+	Mechanism string `yaml:"mechanism"` // plain, scram-sha-256 or scram-sha-512
+	User      string `yaml:"user"`
+	Password  Secret `yaml:"password"`
+}
+
+// Cache is the fleet of memcached nodes.
+type Cache struct {
+	MaxTTL   time.Duration `yaml:"max_ttl"`  // the longest expiry that any client sets; default 24h
+	Settle   time.Duration `yaml:"settle"`   // from a round's last acknowledgement to the next round; default 1s
+	Ring     Ring          `yaml:"ring"`     // where the ring record stands: file or etcd
+	Protocol string        `yaml:"protocol"` // meta (default), or classic for proxies and old servers
+	Node     Node          `yaml:"node"`
+}
+
+// Ring is where the cluster manager publishes: exactly one of File and Etcd.
+type Ring struct {
+	File    string `yaml:"file"`     // the ring record as a JSON file
+	HotFile string `yaml:"hot_file"` // hot keys as a JSON file; only with file; default none
+	Etcd    *Etcd  `yaml:"etcd"`
+}
+
+// Etcd is the manager's etcd.
+type Etcd struct {
+	Endpoints []string `yaml:"endpoints"`  // host:port or URL
+	Key       string   `yaml:"key"`        // default /cache/ring
+	HotPrefix string   `yaml:"hot_prefix"` // default /cache/hot/
+	User      string   `yaml:"user"`       // default: no login
+	Password  Secret   `yaml:"password"`
+	TLS       *TLS     `yaml:"tls"`
+}
+
+// Node bounds what one worker does with one node.
+type Node struct {
+	Connections int           `yaml:"connections"` // default 2
+	Queue       Size          `yaml:"queue"`       // keys waiting for one node; default 8MiB
+	Timeout     time.Duration `yaml:"timeout"`     // of each read and write; default 1s
+}
+
+// Mappings is the teams' folder.
+type Mappings struct {
+	Dir string `yaml:"dir"` // default mappings.d, beside the config file
+}
+
+// Source is a database that we feed from (Type), or topics that somebody else feeds (Topics).
+type Source struct {
+	Name        string   `yaml:"name"`         // letters, digits, - and _; unique; Debezium's source.name
+	Type        string   `yaml:"type"`         // mysql (MariaDB too) or postgres; empty with topics
+	Hosts       []string `yaml:"hosts"`        // host:port, tried in order
+	User        string   `yaml:"user"`         //
+	Password    Secret   `yaml:"password"`     //
+	TLS         *TLS     `yaml:"tls"`          // absent: no TLS
+	Database    string   `yaml:"database"`     // Postgres: the one database
+	Publication string   `yaml:"publication"`  // Postgres; default "invalidator"
+	Slot        string   `yaml:"slot"`         // Postgres; default "invalidator_" and the name
+	ServerID    uint32   `yaml:"server_id"`    // MySQL: ours as a replica; default 0: made from the name
+	Include     []string `yaml:"include"`      // schema.table patterns with * and ?; at least one
+	TopicPrefix string   `yaml:"topic_prefix"` // change topics are <prefix>.<schema>.<table>; default the name
+	MaxRecord   Size     `yaml:"max_record"`   // above it a row is written slim; default 1000KiB
+	OnGap       string   `yaml:"on_gap"`       // stop (default) or flush
+	Topics      *Topics  `yaml:"topics"`       //
+	FirstStart  string   `yaml:"first_start"`  // latest, earliest or an RFC 3339 time; must be said with topics, else earliest
+}
+
+// Topics are change topics that somebody else feeds.
+type Topics struct {
+	Pattern string `yaml:"pattern"` // a regular expression for whole topic names
+	Format  string `yaml:"format"`  // debezium (default)
+}
+
+// Replay bounds replays.
+type Replay struct {
+	Window time.Duration `yaml:"window"` // what a promotion replays; default 30s
+}
+
+// Admin is the HTTP listener for metrics and health.
+type Admin struct {
+	Listen string `yaml:"listen"` // default empty: none
+}

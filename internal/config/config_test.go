@@ -1,0 +1,121 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The annotated example loads, and what it comments out is what the loader fills in.
+func TestExampleLoads(t *testing.T) {
+	t.Setenv("SHOP_PASSWORD", "p1")
+	t.Setenv("LEDGER_PASSWORD", "a: b # c")
+	c, err := Load("../../invalidator.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Sources[0].Password.Reveal(); got != "p1" {
+		t.Errorf("password = %q", got)
+	}
+	if got := c.Sources[1].Password.Reveal(); got != "a: b # c" {
+		t.Errorf("a password may hold any character, got %q", got)
+	}
+	if c.Cache.Settle != time.Second || c.Cache.Node.Queue != 8<<20 || c.Sources[0].MaxRecord != 1000<<10 || c.Sources[1].Slot != "invalidator_ledger" {
+		t.Errorf("defaults: %+v", c)
+	}
+	if c.Mappings.Dir != filepath.Join("..", "..", "mappings.d") {
+		t.Errorf("mappings.dir = %q, want it beside the file", c.Mappings.Dir)
+	}
+}
+
+// Every default that the example states in a comment is the one in force: the file with its comments taken off gives the
+// same configuration.
+func TestExampleStatesDefaults(t *testing.T) {
+	t.Setenv("SHOP_PASSWORD", "x")
+	t.Setenv("LEDGER_PASSWORD", "x")
+	data, err := os.ReadFile("../../invalidator.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := Parse("x.yaml", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spelled strings.Builder
+	for l := range strings.Lines(string(data)) {
+		for _, d := range []string{"group:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "first_start: earliest", "publication:", "slot:", "replay:"} {
+			if strings.Contains(l, "# "+d) && strings.HasPrefix(strings.TrimSpace(l), "# ") {
+				l = strings.Replace(l, "# ", "", 1)
+				break
+			}
+		}
+		spelled.WriteString(l)
+	}
+	full, err := Parse("x.yaml", []byte(spelled.String()))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, spelled.String())
+	}
+	if strings.Count(spelled.String(), "# group") != 0 {
+		t.Fatal("the test did not uncomment anything")
+	}
+	a, b := *plain, *full
+	if len(a.Sources) != len(b.Sources) || a.Kafka.Group != b.Kafka.Group || a.Cache.Node != b.Cache.Node || a.Cache.Settle != b.Cache.Settle || a.Cache.MaxTTL != b.Cache.MaxTTL || a.Replay != b.Replay || a.Kafka.Partitions != b.Kafka.Partitions {
+		t.Errorf("a comment does not state the default:\n%+v\n%+v", a, b)
+	}
+	for i := range a.Sources {
+		x, y := a.Sources[i], b.Sources[i]
+		if x.Slot != y.Slot || x.OnGap != y.OnGap || x.FirstStart != y.FirstStart || x.MaxRecord != y.MaxRecord || x.TopicPrefix != y.TopicPrefix || x.Publication != y.Publication {
+			t.Errorf("source %s:\n%+v\n%+v", x.Name, x, y)
+		}
+	}
+}
+
+func TestErrorsNameFileAndLine(t *testing.T) {
+	for _, tc := range []struct{ name, yaml, want string }{
+		{"unknown field", "kafka:\n  brokers: [a:1]\n  borkers: [b:2]\n", `c.yaml:3: unknown field "borkers"`},
+		{"doubled field", "kafka:\n  group: a\n  group: b\n", `c.yaml:3: mapping key "group" already defined at line 2`},
+		{"no such variable", "sources:\n  - name: s\n    password: ${NO_SUCH_VARIABLE_HERE}\n", "c.yaml:3: environment variable NO_SUCH_VARIABLE_HERE is not set"},
+		{"not a size", "cache:\n  node: {queue: lots}\n", `c.yaml:2: "lots" is not a size`},
+		{"not a duration", "cache:\n  settle: soon\n", "c.yaml:2: cannot unmarshal str `soon` into time.Duration"},
+		{"two homes", "cache:\n  ring:\n    file: r.json\n    etcd: {endpoints: [a:1]}\n", "c.yaml:2: a ring has one home"},
+		{"source type", "sources:\n  - {name: s, type: oracle, hosts: [a:1], user: u, include: [a.b]}\n", `c.yaml:2: source s: type "oracle" is not known`},
+		{"source twice", "sources:\n  - {name: s, topics: {pattern: a}, first_start: latest}\n  - {name: s, topics: {pattern: b}, first_start: latest}\n", `c.yaml:3: source "s" stands here twice`},
+		{"first_start unsaid", "sources:\n  - {name: s, topics: {pattern: a}}\n", `c.yaml:2: source s: first_start ""`},
+		{"tab", "kafka:\n\tgroup: a\n", "c.yaml:2: found character that cannot start any token"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Parse("c.yaml", []byte(tc.yaml))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestSecretIsNeverPrinted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pw")
+	if err := os.WriteFile(file, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse("c.yaml", []byte("kafka:\n  sasl: {mechanism: plain, user: u, password: {file: "+file+"}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Kafka.SASL.Password.Reveal(); got != "hunter2" {
+		t.Errorf("password from a file = %q", got)
+	}
+	for _, s := range []string{c.Kafka.SASL.Password.String(), c.Kafka.SASL.Password.GoString()} {
+		if strings.Contains(s, "hunter2") {
+			t.Errorf("printed: %s", s)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("kafka: {brokers: [a:1]}"))
+	f.Add([]byte("sources:\n- {name: s, topics: {pattern: '['}}"))
+	f.Add([]byte("a: &x [*x]"))
+	f.Fuzz(func(t *testing.T, data []byte) { _, _ = Parse("c.yaml", data) })
+}
