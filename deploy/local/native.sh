@@ -53,6 +53,15 @@ wait_for() {
   done
 }
 
+# settle FOLDER: waits until no process works in it. A database's children outlive a killed server for a moment.
+settle() {
+  local deadline=$((SECONDS + STOP_LIMIT))
+  while readlink /proc/[0-9]*/cwd | grep -qxF "$1"; do
+    ((SECONDS <= deadline)) || { WHY="processes of an earlier start still work in $1; find them with: fuser -v $1" && return 1; }
+    sleep 0.1
+  done
+}
+
 # stop_one NAME: by its own polite signal, then by force; returns when the process is gone.
 stop_one() {
   local name=$1 pid deadline=$((SECONDS + STOP_LIMIT)) signal=TERM
@@ -194,7 +203,8 @@ fetch() {
 
 # --- up, down, status --------------------------------------------------------------------------------------------------------
 
-# start_one NAME: makes its data when there is none, runs it, waits until it answers and has its accounts. Says nothing but WHY.
+# start_one NAME: makes its data when there is none, runs it, waits until it answers and has its accounts. When it fails the reason
+# is in WHY; the status is 1 when the service's log may tell more, 2 when it cannot.
 start_one() {
   local name=$1 data="$DEV/data/$1" made="$DEV/data/$1/.made" begun=$EPOCHREALTIME
   WHY="a command failed"
@@ -204,7 +214,8 @@ start_one() {
     fi
     stop_one "$name" # it hangs, or an earlier start was cut short
   fi
-  check_ports "$name" || return 1
+  check_ports "$name" || return 2
+  settle "$data" || return 2
   if [[ ! -e $made ]]; then
     rm -rf "$data" && mkdir -p "$data" || return 1
     "make_$(kind_of "$name")" "$name" "$data" >"$DEV/log/$name.log" 2>&1 || {
@@ -234,8 +245,11 @@ native_up() {
   for name in "$@"; do
     (
       set +e
-      if ! start_one "$name"; then
-        { echo "dev: $name did not start: $WHY" && log_end "$name"; } >"$DEV/run/$name.failed"
+      start_one "$name"
+      code=$?
+      if ((code)); then
+        echo "dev: $name did not start: $WHY" >"$DEV/run/$name.failed"
+        ((code == 2)) || log_end "$name" >>"$DEV/run/$name.failed"
         stop_one "$name"
         exit 1
       fi
@@ -247,11 +261,11 @@ native_up() {
     jobs=("${jobs[@]:1}")
   done
   for name in "${failed[@]}"; do
-    cat "$DEV/run/$name.failed" >&2
+    cat "$DEV/run/$name.failed" >&2 || say "$name did not start: ./dev was interrupted"
     rm -f "$DEV/run/$name.failed"
   done
   ((${#failed[@]} == 0)) || return 1
-  say "$# services are up ($(since "$begun"))"
+  if (($# == 1)); then say "$1 is up"; else say "all $# services are up ($(since "$begun"))"; fi
 }
 
 log_end() {

@@ -111,6 +111,7 @@ fill_kafka() { :; }
 version_kafka() { basename "$DEV"/lib/kafka/kafka_2.13-*.jar .jar | cut -d - -f 2; }
 
 # --- MySQL and MariaDB -------------------------------------------------------------------------------------------------------
+# A killed server leaves lock files with its pid; they go before a start, whose caller has made sure that no process is left.
 # The sockets' names are relative to the data folder: a socket's whole path may hold 107 bytes, a clone's may be longer.
 
 as_root_user() { ((EUID != 0)) || echo --user=root; }
@@ -128,18 +129,25 @@ make_mysql() {
 }
 
 run_mysql() {
+  rm -f "$2"/mysql.sock{,.lock}
   # shellcheck disable=SC2046
   spawn "$1" "$DEV/lib/mysql/bin/mysqld" --defaults-file="$LOCAL/mysql.cnf" $(as_root_user) \
     --basedir="$DEV/lib/mysql" --lc-messages-dir="$DEV/lib/mysql/share" --datadir="$2" \
     --bind-address=127.0.0.1 --port="$MYSQL_PORT" --socket=mysql.sock --pid-file="$2/mysqld.pid" --tmpdir="$2"
 }
 
+# mariadb-install-db cannot take a space in a path: a link for its time has none.
 make_mariadb() {
+  local link code=0
+  link=$(mktemp -d) && ln -s "$2" "$link/data" || return 1
   # shellcheck disable=SC2046
-  mariadb-install-db --defaults-file="$LOCAL/mariadb.cnf" $(as_root_user) --datadir="$2" --auth-root-authentication-method=normal --skip-test-db
+  mariadb-install-db --no-defaults $(as_root_user) --datadir="$link/data" --auth-root-authentication-method=normal --skip-test-db || code=1
+  rm -r "$link"
+  return $code
 }
 
 run_mariadb() {
+  rm -f "$2/mariadb.sock"
   # shellcheck disable=SC2046
   spawn "$1" mariadbd --defaults-file="$LOCAL/mariadb.cnf" $(as_root_user) --datadir="$2" \
     --bind-address=127.0.0.1 --port="$MARIADB_PORT" --socket=mariadb.sock --pid-file="$2/mariadbd.pid" --tmpdir="$2"
@@ -173,6 +181,7 @@ make_postgres() {
 
 run_postgres() {
   drop_root || return 1
+  rm -f "$2/postmaster.pid"
   spawn "$1" "${DROP[@]}" "$(pg_bin "$1")/postgres" -D "$2" -c "config_file=$LOCAL/postgres.conf" -c "hba_file=$LOCAL/pg_hba.conf" \
     -c listen_addresses=127.0.0.1 -c "port=$(ports_of "$1")" -c unix_socket_directories=
 }
@@ -206,7 +215,7 @@ version_memcached() { say_to "$(ports_of "$1")" 'version\r\n' | cut -d ' ' -f 2;
 make_etcd() { :; }
 run_etcd() {
   local client="http://127.0.0.1:$ETCD_PORT" peer="http://127.0.0.1:$ETCD_PEER_PORT"
-  spawn "$1" etcd --name dev --data-dir "$2/dev.etcd" --logger=zap \
+  spawn "$1" etcd --name dev --data-dir "$2/dev.etcd" --logger=zap --heartbeat-interval=50 --election-timeout=500 \
     --listen-client-urls "$client" --advertise-client-urls "$client" \
     --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "dev=$peer"
 }
