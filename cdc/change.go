@@ -78,6 +78,7 @@ type RowChange struct {
 	TableID
 	Op            Op
 	Columns       *Columns
+	KeyColumns    []string // names of the record key's columns; nil where unknown
 	Before, After Row
 	Slim          bool      // the row was over the size limit: only key and mapped columns were written
 	CommitTime    time.Time // UTC, microseconds where the source has them; zero where unknown
