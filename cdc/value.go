@@ -1,5 +1,7 @@
 package cdc
 
+import "strings"
+
 // Kind says what a Value is. It is what a filter may ask about; the text does not depend on it except for Bytes.
 type Kind uint8
 
@@ -15,7 +17,31 @@ const (
 	Bytea               // as Bytes, of Postgres: Text() is \x and lower-case hex
 	JSON                // a whole document as the source wrote it; refused in a key
 	Unclear             // S is what the envelope said, but not what it means (a decimal without its scale); Why says
+	Ambiguous           // the envelope leaves a few texts open (an integer below zero that may be unsigned): Candidates
 )
+
+// candidateSep stands between the texts of an Ambiguous value: no text that a key is made of can hold it.
+const candidateSep = "\x00"
+
+// MaybeOneOf is a value whose text is one of texts, the likeliest first. Whoever renders it renders all of them, since one
+// delete too many is harmless.
+func MaybeOneOf(texts ...string) Value {
+	if len(texts) == 1 {
+		return Value{Kind: Text, S: texts[0]}
+	}
+	return Value{Kind: Ambiguous, S: strings.Join(texts, candidateSep)}
+}
+
+// Candidates are all texts that a Known value may have: one, but for Kind Ambiguous.
+func (v Value) Candidates() []string {
+	switch {
+	case v.Kind == Ambiguous:
+		return strings.Split(v.S, candidateSep)
+	case v.Known():
+		return []string{v.Text()}
+	}
+	return nil
+}
 
 // Value is one column's value. The zero Value is Absent. It is immutable and small enough to copy.
 type Value struct {
@@ -27,13 +53,17 @@ type Value struct {
 // Known reports whether there is a text: the value was sent, is not NULL, and its meaning is clear.
 func (v Value) Known() bool { return v.Kind != Absent && v.Kind != Null && v.Kind != Unclear }
 
-// Text is the canonical text, by TYPES.md. It is empty for a value that is not Known.
+// Text is the canonical text, by TYPES.md: of an Ambiguous value the likeliest one. It is empty for a value that is not
+// Known.
 func (v Value) Text() string {
 	switch v.Kind {
 	case Absent, Null, Unclear:
 		return ""
 	case Bytea:
 		return byteaText(v.S)
+	case Ambiguous:
+		text, _, _ := strings.Cut(v.S, candidateSep)
+		return text
 	}
 	return v.S
 }
