@@ -207,7 +207,7 @@ fetch() {
 # is in WHY; the status is 1 when the service's log may tell more, 2 when it cannot.
 start_one() {
   local name=$1 data="$DEV/data/$1" made="$DEV/data/$1/.made" begun=$EPOCHREALTIME
-  WHY="a command failed"
+  WHY=
   if pid_of "$name" >/dev/null; then
     if [[ -e $made ]] && "ready_$(kind_of "$name")" "$name" >/dev/null 2>&1; then
       return 0
@@ -218,18 +218,15 @@ start_one() {
   settle "$data" || return 2
   if [[ ! -e $made ]]; then
     rm -rf "$data" && mkdir -p "$data" || return 1
-    "make_$(kind_of "$name")" "$name" "$data" >"$DEV/log/$name.log" 2>&1 || {
-      WHY="its data folder could not be made"
-      return 1
-    }
+    WHY="its data folder could not be made"
+    "make_$(kind_of "$name")" "$name" "$data" >"$DEV/log/$name.log" 2>&1 || return 1
   fi
+  WHY="it could not be run"
   "run_$(kind_of "$name")" "$name" "$data" || return 1
   wait_for "$name" "listening_$(kind_of "$name")" "$name" || return 1
   if [[ ! -e $made ]]; then
-    "fill_$(kind_of "$name")" "$name" >>"$DEV/log/$name.log" 2>&1 || {
-      WHY="its accounts and databases could not be made"
-      return 1
-    }
+    WHY="its accounts and databases could not be made"
+    "fill_$(kind_of "$name")" "$name" >>"$DEV/log/$name.log" 2>&1 || return 1
     : >"$made"
   fi
   wait_for "$name" "ready_$(kind_of "$name")" "$name" || return 1
