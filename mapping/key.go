@@ -1,6 +1,10 @@
 package mapping
 
-import "invalidator/cdc"
+import (
+	"fmt"
+
+	"invalidator/cdc"
+)
 
 // Action says what is done to a key's copies.
 type Action string
@@ -17,8 +21,9 @@ type Key struct {
 // Skip is one template that gave no key for one image of a row.
 type Skip struct {
 	Template *Template
+	Image    Image
 	Reason   SkipReason
-	Column   string // the column that was in the way
+	Column   string // the column that was in the way; empty for SkipBadKey
 	Detail   string // for a person
 }
 
@@ -37,6 +42,9 @@ const (
 type Result struct {
 	Keys    []Key // distinct texts, in the order of the templates, before image first
 	Skipped []Skip
+
+	key   []byte    // the key being rendered
+	value [2][]byte // a column's value between two filters
 }
 
 // Reset empties r.
@@ -51,4 +59,12 @@ type Mapper interface {
 	Keys(c *cdc.RowChange, r *Result)
 	// Fingerprint names the set: the same files give the same text, anywhere.
 	Fingerprint() string
+}
+
+// String names the template, the image and what was in the way.
+func (s Skip) String() string {
+	if s.Column == "" {
+		return fmt.Sprintf("%s: %s image: %s", s.Template.Text, s.Image, s.Detail)
+	}
+	return fmt.Sprintf("%s: %s image, column %s: %s", s.Template.Text, s.Image, s.Column, s.Detail)
 }

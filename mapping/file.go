@@ -1,0 +1,298 @@
+package mapping
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Readers says what the clients of a file's pools speak.
+type Readers string
+
+const (
+	ReadersClassic Readers = "classic" // the default
+	ReadersMeta    Readers = "meta"
+)
+
+// File is one team's file, read and checked. It is immutable.
+type File struct {
+	Name        string // as it was given: a path
+	Team        string
+	Contact     string // whom to tell; may be empty
+	Pools       []string
+	Underivable []string // pools whose keys no row gives
+	Readers     Readers
+	Mappings    []*Mapping
+	Tests       []*Test
+
+	data   []byte
+	claims map[string]*yaml.Node // pool -> where it is claimed
+}
+
+// Mapping says which keys the rows of some tables feed.
+type Mapping struct {
+	Name      string
+	Tables    []string          // schema.table, compared exactly; with * ? [ it is a pattern of path.Match
+	Source    string            // empty: any
+	Database  string            // empty: any
+	Types     map[string]string // declared column types, lower case
+	Templates []*Template
+
+	file     string
+	declared map[string]*yaml.Node // column -> where its type is declared
+	node     *yaml.Node
+}
+
+// covers reports whether the mapping is about a table. A source or database that is not known (a tombstone names
+// neither) narrows nothing: a delete too many is harmless.
+func (m *Mapping) covers(source, database, schema, table string) bool {
+	if m.Source != "" && source != "" && m.Source != source ||
+		m.Database != "" && database != "" && m.Database != database {
+		return false
+	}
+	return slices.ContainsFunc(m.Tables, func(name string) bool { return matches(name, schema, table) })
+}
+
+// matches compares without joining, for it is asked on the hot path of tables that nobody maps.
+func matches(name, schema, table string) bool {
+	if isPattern(name) {
+		ok, _ := path.Match(name, schema+"."+table)
+		return ok
+	}
+	return len(name) == len(schema)+1+len(table) && name[:len(schema)] == schema && name[len(schema)] == '.' && name[len(schema)+1:] == table
+}
+
+func isPattern(name string) bool { return strings.ContainsAny(name, `*?[\`) }
+
+// fileReader builds a File.
+type fileReader struct {
+	reader
+	f *File
+}
+
+// Parse reads the text of one file. The File is nil where a problem is an error.
+func Parse(name string, data []byte) (*File, []Problem) {
+	r := &fileReader{reader: reader{file: name}, f: &File{Name: name, Readers: ReadersClassic, data: data, claims: map[string]*yaml.Node{}}}
+	if root := r.document(data); root != nil {
+		r.read(root)
+	}
+	sortProblems(r.problems)
+	if HasErrors(r.problems) {
+		return nil, r.problems
+	}
+	return r.f, r.problems
+}
+
+func (r *fileReader) read(root *yaml.Node) {
+	var mappings, tests *yaml.Node
+	r.object(root, "a mapping file", []field{
+		{name: "version", required: true, read: func(n *yaml.Node) {
+			if n.Tag != "!!int" || n.Value != "1" {
+				r.errorf(n, "write version: 1", "the version must be 1, not %s", describe(n))
+			}
+		}},
+		{name: "team", required: true, read: func(n *yaml.Node) { r.f.Team = r.word(n, "the team") }},
+		{name: "contact", read: func(n *yaml.Node) { r.f.Contact, _ = r.text(n, "the contact") }},
+		{name: "pools", read: func(n *yaml.Node) { r.f.Pools = r.pools(n, "pools") }},
+		{name: "underivable", read: func(n *yaml.Node) { r.f.Underivable = r.pools(n, "underivable") }},
+		{name: "readers", read: r.readers},
+		{name: "mappings", read: func(n *yaml.Node) { mappings = n }},
+		{name: "tests", read: func(n *yaml.Node) { tests = n }},
+	})
+	// A key is checked against the pools, wherever in the file they stand.
+	if mappings != nil {
+		for _, n := range r.list(mappings, "mappings", true) {
+			r.mapping(n)
+		}
+		r.unused()
+	}
+	if tests != nil {
+		for _, n := range r.list(tests, "tests", true) {
+			r.test(n)
+		}
+	}
+	if len(r.f.claims) == 0 && !HasErrors(r.problems) {
+		r.errorf(root, "name them in pools, or in underivable", "the file claims no pool")
+	}
+}
+
+// word reads a name that may become a metric's label or part of a command.
+func (r *reader) word(n *yaml.Node, what string) string {
+	s, ok := r.text(n, what)
+	if ok && strings.ContainsFunc(s, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("-_.", c)
+	}) {
+		r.errorf(n, "use letters, digits, - _ .", "%s has a character that names do not have: %q", what, s)
+	}
+	return s
+}
+
+func (r *fileReader) readers(n *yaml.Node) {
+	s, ok := r.text(n, "readers")
+	r.f.Readers = Readers(s)
+	if ok && r.f.Readers != ReadersClassic && r.f.Readers != ReadersMeta {
+		r.errorf(n, didYouMean(s, []string{string(ReadersClassic), string(ReadersMeta)}), "readers must be classic or meta, not %q", s)
+	}
+}
+
+func (r *fileReader) pools(list *yaml.Node, what string) (names []string) {
+	for _, n := range r.texts(list, what, "pool", false) {
+		if i := strings.IndexFunc(n.Value, func(c rune) bool { return c <= ' ' || c == 0x7f || strings.ContainsRune(":{}", c) }); i >= 0 {
+			r.errorf(n, "a pool is what stands before a key's first :", "a pool has no %q in its name: %q", n.Value[i], n.Value)
+			continue
+		}
+		if first := r.f.claims[n.Value]; first != nil {
+			r.errorf(n, "", "pool %q is doubled: it stands in line %d already", n.Value, first.Line)
+			continue
+		}
+		r.f.claims[n.Value] = n
+		names = append(names, n.Value)
+	}
+	return names
+}
+
+// unused warns of pools that nothing invalidates.
+func (r *fileReader) unused() {
+	for _, p := range r.f.Pools {
+		used := slices.ContainsFunc(r.f.Mappings, func(m *Mapping) bool {
+			return slices.ContainsFunc(m.Templates, func(t *Template) bool { return t.Pool == p })
+		})
+		if !used {
+			r.warnf(r.f.claims[p], "move it to underivable if no row gives its keys", "no key of this file is in pool %q", p)
+		}
+	}
+}
+
+func (r *fileReader) mapping(n *yaml.Node) {
+	m := &Mapping{Types: map[string]string{}, file: r.file, declared: map[string]*yaml.Node{}, node: n}
+	var keys, table, tables *yaml.Node
+	r.object(n, "a mapping", []field{
+		{name: "name", required: true, read: func(n *yaml.Node) {
+			m.Name = r.word(n, "the mapping's name")
+			if i := slices.IndexFunc(r.f.Mappings, func(o *Mapping) bool { return o.Name == m.Name }); i >= 0 {
+				r.errorf(n, "", "mapping %q is doubled: it stands in line %d already", m.Name, r.f.Mappings[i].node.Line)
+			}
+		}},
+		{name: "table", read: func(n *yaml.Node) { table = n }},
+		{name: "tables", read: func(n *yaml.Node) { tables = n }},
+		{name: "source", read: func(n *yaml.Node) { m.Source, _ = r.text(n, "the source") }},
+		{name: "database", read: func(n *yaml.Node) { m.Database, _ = r.text(n, "the database") }},
+		{name: "columns", read: func(n *yaml.Node) { r.columns(n, m) }},
+		{name: "keys", required: true, read: func(n *yaml.Node) { keys = n }},
+	})
+	switch {
+	case table != nil && tables != nil:
+		r.errorf(tables, "", "table and tables exclude each other")
+	case table != nil:
+		if s, ok := r.text(table, "the table"); ok && r.tableName(table, s) {
+			m.Tables = []string{s}
+		}
+	case tables != nil:
+		for _, e := range r.texts(tables, "tables", "table", false) {
+			if r.tableName(e, e.Value) {
+				m.Tables = append(m.Tables, e.Value)
+			}
+		}
+	case n.Kind == yaml.MappingNode:
+		r.errorf(n, "write table: schema.table", "a mapping has no table")
+	}
+	if keys != nil {
+		for _, k := range r.list(keys, "keys", false) {
+			r.key(k, m)
+		}
+	}
+	r.checkColumns(m)
+	r.f.Mappings = append(r.f.Mappings, m)
+}
+
+func (r *reader) tableName(n *yaml.Node, name string) bool {
+	schema, table, _ := strings.Cut(name, ".")
+	if schema == "" || table == "" {
+		r.errorf(n, "write schema.table; in MySQL the database is the schema", "%q is no table's name", name)
+		return false
+	}
+	if _, err := path.Match(name, ""); err != nil {
+		r.errorf(n, `* stands for any characters, ? for one, [a-z] for one of these, \* for a star`, "%q is no pattern", name)
+		return false
+	}
+	return true
+}
+
+// key reads one entry of keys: a text, or fields.
+func (r *fileReader) key(n *yaml.Node, m *Mapping) {
+	t := &Template{Team: r.f.Team, Mapping: m.Name, Action: ActionDelete, File: r.file}
+	text := n
+	if n.Kind != yaml.ScalarNode {
+		text = nil
+		r.object(n, "a key", []field{
+			{name: "key", required: true, read: func(n *yaml.Node) { text = n }},
+			{name: "hot", read: func(n *yaml.Node) { t.Hot = r.number(n, "hot", maxHot) }},
+			{name: "each"}, {name: "when"}, {name: "action"}, {name: "raw"},
+		})
+	}
+	if text == nil {
+		return
+	}
+	s, ok := r.text(text, "a key")
+	if !ok {
+		return
+	}
+	parts, faults := parseTemplate(s)
+	for _, f := range faults {
+		line, col := r.within(text, f.at)
+		r.add(f.severity, line, col, f.hint, f.what)
+	}
+	if parts == nil {
+		return
+	}
+	t.Text, t.Line, t.Col, t.parts = s, text.Line, text.Column, parts
+	r.pool(text, t)
+	if i := slices.IndexFunc(m.Templates, func(o *Template) bool { return o.Text == s }); i >= 0 {
+		r.errorf(text, "", "key %q is doubled: it stands in line %d already", s, m.Templates[i].Line)
+	}
+	m.Templates = append(m.Templates, t)
+}
+
+func (r *fileReader) pool(n *yaml.Node, t *Template) {
+	name, ok := pool(t.parts)
+	t.Pool = name
+	switch {
+	case !ok:
+		r.errorf(n, "a key begins with its pool: user:{id}", "the first segment of %q is not a literal pool", t.Text)
+	case slices.Contains(r.f.Underivable, name):
+		r.errorf(n, "move it to pools", "pool %q is underivable, and here a row gives a key of it", name)
+	case r.f.claims[name] == nil:
+		hint := didYouMean(name, append(slices.Clone(r.f.Pools), r.f.Underivable...))
+		if hint == "" {
+			hint = "name it in pools"
+		}
+		r.errorf(n, hint, "pool %q is not one of this file's", name)
+	}
+	literal := 0
+	for _, p := range t.parts {
+		literal += len(p.literal)
+	}
+	if longest := literal + copySuffix(t.Hot); longest > maxKey {
+		r.errorf(n, "", "the key is never under %d bytes, and memcached takes %d", longest, maxKey)
+	}
+}
+
+// within finds the place of a byte of a scalar's value: exact where the value stands in the file as it is.
+func (r *reader) within(n *yaml.Node, at int) (line, col int) {
+	if n.Line < 1 || n.Line > len(r.lines) {
+		return n.Line, n.Column
+	}
+	runes := []rune(string(r.lines[n.Line-1]))
+	start := n.Column - 1
+	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+		start++
+	}
+	before := []rune(n.Value[:at])
+	if start > len(runes) || !strings.HasPrefix(string(runes[start:]), n.Value) {
+		return n.Line, n.Column
+	}
+	return n.Line, start + len(before) + 1
+}

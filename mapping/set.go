@@ -1,0 +1,167 @@
+package mapping
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"invalidator/cdc"
+)
+
+// cachedTables bounds what a Set remembers of the tables it was asked about, mapped or not: a topic pattern may bring any
+// number. A table beyond it is looked up among the mappings each time, which is slower and gives the same plan.
+const cachedTables = 4096
+
+// Set is every mapping in force. It is immutable to its users and safe for concurrent use. It implements Mapper.
+type Set struct {
+	files       []*File
+	mappings    []*Mapping
+	fingerprint string
+
+	tables atomic.Pointer[map[table]*Plan] // replaced, never written
+	mu     sync.Mutex                      // one at a time replaces tables and adds to plans
+	plans  map[string]*Plan                // which mappings -> their one plan, whatever tables share it
+}
+
+type table struct {
+	source string
+	id     cdc.TableID
+}
+
+var _ Mapper = (*Set)(nil)
+
+// Load reads every *.yaml and *.yml file of a folder. A file with an error is left out alone; the problems say why. The
+// error is for a folder that cannot be read.
+func Load(dir string) (*Set, []Problem, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the mappings folder: %w", err)
+	}
+	var files []*File
+	var problems []Problem
+	found := false
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		found = true
+		f, ps := LoadFile(filepath.Join(dir, e.Name()))
+		problems = append(problems, ps...)
+		if f != nil {
+			files = append(files, f)
+		}
+	}
+	if !found {
+		problems = append(problems, Problem{File: dir, Severity: SeverityWarning, What: "the folder has no *.yaml file: nothing is mapped"})
+	}
+	set, ps := NewSet(files)
+	problems = append(problems, ps...)
+	sortProblems(problems)
+	return set, problems, nil
+}
+
+// LoadFile reads one file. The File is nil where a problem is an error.
+func LoadFile(name string) (*File, []Problem) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, []Problem{{File: name, Severity: SeverityError, What: fmt.Sprintf("reading the file: %v", err)}}
+	}
+	return Parse(name, data)
+}
+
+// NewSet puts files together. One that contradicts a file whose name sorts before it is left out.
+func NewSet(files []*File) (*Set, []Problem) {
+	files = slices.Clone(files)
+	slices.SortStableFunc(files, func(a, b *File) int { return strings.Compare(filepath.Base(a.Name), filepath.Base(b.Name)) })
+	s := &Set{plans: map[string]*Plan{}}
+	s.tables.Store(&map[table]*Plan{})
+	var problems []Problem
+	for _, f := range files {
+		ps := contradictions(f, s.files)
+		problems = append(problems, ps...)
+		if len(ps) == 0 {
+			s.files = append(s.files, f)
+			s.mappings = append(s.mappings, f.Mappings...)
+		}
+	}
+	s.fingerprint = fingerprint(s.files)
+	return s, problems
+}
+
+// fingerprint is over names and contents, not over the folder, so that every worker of a fleet says the same.
+func fingerprint(files []*File) string {
+	h := sha256.New()
+	for _, f := range files {
+		for _, b := range [][]byte{[]byte(filepath.Base(f.Name)), f.data} {
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
+			h.Write(b)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Fingerprint names the set.
+func (s *Set) Fingerprint() string { return s.fingerprint }
+
+// Files are those in force, by name. The caller must not change them.
+func (s *Set) Files() []*File { return s.files }
+
+// Templates are those of all files in force.
+func (s *Set) Templates() []*Template {
+	var all []*Template
+	for _, m := range s.mappings {
+		all = append(all, m.Templates...)
+	}
+	return all
+}
+
+// Columns are those that the templates of a table read, with the types that mappings declare; nil where nobody maps it.
+func (s *Set) Columns(source string, t cdc.TableID) *cdc.Columns {
+	if p := s.Plan(source, t); p != nil {
+		return p.Columns
+	}
+	return nil
+}
+
+// Plan is what is done with the rows of a table; nil where nobody maps it. The same table always has the same plan.
+func (s *Set) Plan(source string, t cdc.TableID) *Plan {
+	tables := *s.tables.Load()
+	if p, ok := tables[table{source, t}]; ok {
+		return p
+	}
+	var key []byte
+	var covering []*Mapping
+	for i, m := range s.mappings {
+		if m.covers(source, t.Database, t.Schema, t.Table) {
+			covering = append(covering, m)
+			key = binary.AppendUvarint(key, uint64(i))
+		}
+	}
+	if len(covering) == 0 && len(tables) >= cachedTables {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var p *Plan
+	if len(covering) > 0 {
+		if p = s.plans[string(key)]; p == nil {
+			p = compile(covering)
+			s.plans[string(key)] = p
+		}
+	}
+	if tables = *s.tables.Load(); len(tables) < cachedTables {
+		tables = maps.Clone(tables)
+		tables[table{strings.Clone(source), cdc.TableID{Database: strings.Clone(t.Database), Schema: strings.Clone(t.Schema), Table: strings.Clone(t.Table)}}] = p
+		s.tables.Store(&tables)
+	}
+	return p
+}

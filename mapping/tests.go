@@ -1,0 +1,215 @@
+package mapping
+
+import (
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"invalidator/cdc"
+)
+
+// Test is one case of a file's tests: a change of a row, and the exact keys that it gives.
+type Test struct {
+	Name          string
+	Table         cdc.TableID
+	Source        string // empty: any
+	Before, After map[string]cdc.Value
+	Keys          []string
+	File          string
+	Line, Col     int
+}
+
+// TestResult is what came of one Test.
+type TestResult struct {
+	Test       *Test
+	Missing    []string // wanted, and not given
+	Unexpected []string // given, and not wanted
+	Skipped    []Skip   // why some may be missing
+}
+
+// OK reports whether the test passed.
+func (t TestResult) OK() bool { return len(t.Missing) == 0 && len(t.Unexpected) == 0 }
+
+// String is one line for a test that passed, and for one that failed the keys that differ and the templates skipped.
+func (t TestResult) String() string {
+	var b strings.Builder
+	word := "ok"
+	if !t.OK() {
+		word = "FAILED"
+	}
+	fmt.Fprintf(&b, "%s:%d:%d: %s: %s", t.Test.File, t.Test.Line, t.Test.Col, word, t.Test.Name)
+	if t.OK() {
+		return b.String()
+	}
+	for _, k := range t.Missing {
+		fmt.Fprintf(&b, "\n    missing     %s", k)
+	}
+	for _, k := range t.Unexpected {
+		fmt.Fprintf(&b, "\n    unexpected  %s", k)
+	}
+	for _, s := range t.Skipped {
+		fmt.Fprintf(&b, "\n    skipped     %s", s)
+	}
+	return b.String()
+}
+
+// RunTests runs the tests of every file in force.
+func (s *Set) RunTests() []TestResult {
+	var all []TestResult
+	for _, f := range s.files {
+		all = append(all, f.RunTests()...)
+	}
+	return all
+}
+
+// RunTests runs the file's tests against its own mappings: what other teams make of the same table is theirs to test.
+func (f *File) RunTests() []TestResult {
+	set, _ := NewSet([]*File{f})
+	results := make([]TestResult, len(f.Tests))
+	for i, t := range f.Tests {
+		results[i] = t.run(set)
+	}
+	return results
+}
+
+func (t *Test) run(set *Set) TestResult {
+	var r Result
+	set.Keys(t.change(), &r)
+	result := TestResult{Test: t, Skipped: r.Skipped}
+	for _, want := range t.Keys {
+		if !slices.ContainsFunc(r.Keys, func(k Key) bool { return k.Text == want }) {
+			result.Missing = append(result.Missing, want)
+		}
+	}
+	for _, k := range r.Keys {
+		if !slices.Contains(t.Keys, k.Text) {
+			result.Unexpected = append(result.Unexpected, k.Text)
+		}
+	}
+	return result
+}
+
+// change is the test's row change. A column that one image leaves out is equal in both.
+func (t *Test) change() *cdc.RowChange {
+	var list []cdc.Column
+	for _, image := range []map[string]cdc.Value{t.Before, t.After} {
+		for name := range image {
+			if !slices.ContainsFunc(list, func(c cdc.Column) bool { return c.Name == name }) {
+				list = append(list, cdc.Column{Name: name})
+			}
+		}
+	}
+	row := func(image, other map[string]cdc.Value) cdc.Row {
+		if image == nil {
+			return nil
+		}
+		r := make(cdc.Row, len(list))
+		for i, c := range list {
+			v, ok := image[c.Name]
+			if !ok {
+				v = other[c.Name]
+			}
+			r[i] = v
+		}
+		return r
+	}
+	op := cdc.Update
+	switch {
+	case t.Before == nil:
+		op = cdc.Insert
+	case t.After == nil:
+		op = cdc.Delete
+	}
+	return &cdc.RowChange{Source: t.Source, TableID: t.Table, Op: op, Columns: cdc.NewColumns(list),
+		Before: row(t.Before, t.After), After: row(t.After, t.Before)}
+}
+
+// test reads one entry of tests.
+func (r *fileReader) test(n *yaml.Node) {
+	t := &Test{File: r.file, Line: n.Line, Col: n.Column}
+	r.object(n, "a test", []field{
+		{name: "name", required: true, read: func(n *yaml.Node) { t.Name, _ = r.text(n, "the test's name") }},
+		{name: "table", required: true, read: func(n *yaml.Node) { r.testTable(n, t) }},
+		{name: "source", read: func(n *yaml.Node) { t.Source, _ = r.text(n, "the source") }},
+		{name: "database", read: func(n *yaml.Node) { t.Table.Database, _ = r.text(n, "the database") }},
+		{name: "before", read: func(n *yaml.Node) { t.Before = r.image(n, "before") }},
+		{name: "after", read: func(n *yaml.Node) { t.After = r.image(n, "after") }},
+		{name: "keys", required: true, read: func(n *yaml.Node) {
+			for _, k := range r.texts(n, "keys", "key", true) {
+				t.Keys = append(t.Keys, k.Value)
+			}
+		}},
+	})
+	if n.Kind == yaml.MappingNode && t.Before == nil && t.After == nil {
+		r.errorf(n, "an insert has only after, a delete only before", "a test has neither before nor after")
+	}
+	r.f.Tests = append(r.f.Tests, t)
+}
+
+func (r *fileReader) testTable(n *yaml.Node, t *Test) {
+	s, ok := r.text(n, "the table")
+	if !ok || !r.tableName(n, s) {
+		return
+	}
+	t.Table.Schema, t.Table.Table, _ = strings.Cut(s, ".")
+	var names []string
+	for _, m := range r.f.Mappings {
+		if m.covers("", "", t.Table.Schema, t.Table.Table) {
+			return
+		}
+		names = append(names, m.Tables...)
+	}
+	r.warnf(n, didYouMean(s, names), "no mapping of this file is about table %s", s)
+}
+
+// image reads one image of a row.
+func (r *reader) image(n *yaml.Node, what string) map[string]cdc.Value {
+	if n.Kind != yaml.MappingNode {
+		r.errorf(n, "write "+what+": {id: 1}", "%s must be columns with values, not %s", what, describe(n))
+		return nil
+	}
+	row := map[string]cdc.Value{}
+	r.pairs(n, func(key, value *yaml.Node) {
+		if v, ok := r.value(key.Value, value); ok {
+			row[key.Value] = v
+		}
+	})
+	return row
+}
+
+var (
+	integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+	decimal = regexp.MustCompile(`^-?[0-9]+\.[0-9]+$`)
+)
+
+// value reads a column's value exactly as it is written: 013 and 2024-01-01 are texts, as a database shows them.
+func (r *reader) value(column string, n *yaml.Node) (cdc.Value, bool) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Value == "hex" {
+		b, err := hex.DecodeString(n.Content[1].Value)
+		if err != nil {
+			r.errorf(n.Content[1], "", "the bytes of column %s are not hexadecimal: %q", column, n.Content[1].Value)
+		}
+		return cdc.Value{Kind: cdc.Bytes, S: string(b)}, err == nil
+	}
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		r.errorf(n, "bytes are written {hex: 00ff}", "column %s must have a text, a number or null, not %s", column, describe(n))
+		return cdc.Value{}, false
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		return cdc.Value{Kind: cdc.Text, S: n.Value}, true
+	case n.Tag == "!!null":
+		return cdc.Value{Kind: cdc.Null}, true
+	case n.Tag == "!!bool":
+		r.errorf(n, "write 1 or 0 for MySQL, t or f for Postgres", "column %s is %s, which no database shows", column, n.Value)
+		return cdc.Value{}, false
+	case integer.MatchString(n.Value):
+		return cdc.Value{Kind: cdc.Integer, S: n.Value}, true
+	case decimal.MatchString(n.Value):
+		return cdc.Value{Kind: cdc.Decimal, S: n.Value}, true
+	}
+	return cdc.Value{Kind: cdc.Text, S: n.Value}, true
+}
