@@ -1,0 +1,82 @@
+package changelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Headers of a parked record, after its own.
+const (
+	HeaderTopic     = "invalidator.topic"
+	HeaderPartition = "invalidator.partition"
+	HeaderOffset    = "invalidator.offset"
+	HeaderReason    = "invalidator.reason"
+	HeaderTime      = "invalidator.time"    // when it was parked, RFC 3339
+	HeaderLeftOut   = "invalidator.leftout" // "headers,value" or "headers,key,value": too large to park; topic, partition and offset say where it is
+)
+
+// maxReason bounds a parked record's reason, in bytes; what an error says beyond that is some row's text.
+const maxReason = 2 << 10
+
+// DeadLetter parks records that cannot be handled.
+type DeadLetter struct {
+	topic string
+	cl    *kgo.Client
+}
+
+// OpenDeadLetter makes a parker that writes to topic (Names.DeadLetter), which must exist.
+func OpenDeadLetter(o Options, topic string) (*DeadLetter, error) {
+	// The broker alone decides what is too large here: the topic's limit is above those of the change topics.
+	cl, err := o.Client(append(ProducerOpts(func(string) int32 { return math.MaxInt32 >> 2 }),
+		kgo.AllowIdempotentProduceCancellation())...)
+	if err != nil {
+		return nil, err
+	}
+	return &DeadLetter{topic, cl}, nil
+}
+
+// Close lets go of the connections.
+func (d *DeadLetter) Close() { d.cl.Close() }
+
+// Park writes rec, key, value and headers as they are, with headers that say where it came from and why, and returns when
+// every in-sync replica has it. What even this topic refuses as too large is parked without its own headers and value, then without
+// its key too. On an error the caller must not pass the record: it stops. Parking a record twice is harmless.
+func (d *DeadLetter) Park(ctx context.Context, rec *kgo.Record, reason string) error {
+	if len(reason) > maxReason {
+		reason = reason[:maxReason]
+	}
+	headers := append(append([]kgo.RecordHeader(nil), rec.Headers...),
+		kgo.RecordHeader{Key: HeaderTopic, Value: []byte(rec.Topic)},
+		kgo.RecordHeader{Key: HeaderPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)},
+		kgo.RecordHeader{Key: HeaderOffset, Value: strconv.AppendInt(nil, rec.Offset, 10)},
+		kgo.RecordHeader{Key: HeaderReason, Value: []byte(reason)},
+		kgo.RecordHeader{Key: HeaderTime, Value: time.Now().UTC().AppendFormat(nil, time.RFC3339Nano)},
+	)
+	own := headers[len(rec.Headers):]
+	leftOut := func(what string) []kgo.RecordHeader {
+		return append(own[:len(own):len(own)], kgo.RecordHeader{Key: HeaderLeftOut, Value: []byte(what)})
+	}
+	var err error
+	for _, try := range []*kgo.Record{
+		{Key: rec.Key, Value: rec.Value, Headers: headers},
+		{Key: rec.Key, Headers: leftOut("headers,value")},
+		{Headers: leftOut("headers,key,value")},
+	} {
+		try.Topic = d.topic
+		err = d.cl.ProduceSync(ctx, try).FirstErr()
+		if !errors.Is(err, kerr.MessageTooLarge) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("parking %s, partition %d, offset %d on topic %s: %w", rec.Topic, rec.Partition, rec.Offset, d.topic, err)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package changelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	readMaxBytes = 4 << 20                // of one fetch; a broker exceeds it for a single larger batch
+	readMaxWait  = 500 * time.Millisecond // a broker answers at once here, since below the end there is always something
+	readRetries  = 20                     // without progress, a retryBackoff apart: longer than an election takes
+	retryBackoff = 250 * time.Millisecond
+)
+
+// readAll hands every record of a topic, from the start of each partition to the end it has when the call begins, to fn,
+// in offset order within a partition.
+//
+// It fetches by itself rather than through a consumer, since only the raw batches tell how far one has read: compaction
+// may have emptied the last ones before the end, and a consumer that waits for a record there waits for ever.
+func readAll(ctx context.Context, cl *kgo.Client, topic string, fn func(*kgo.Record)) error {
+	return readSome(ctx, cl, topic, func(int32, int) bool { return true }, fn)
+}
+
+// readKey is readAll for the one partition to which producers send the key.
+func readKey(ctx context.Context, cl *kgo.Client, topic, key string, fn func(*kgo.Record)) error {
+	partitioner := kgo.StickyKeyPartitioner(nil).ForTopic(topic) // what a client has by default
+	return readSome(ctx, cl, topic, func(p int32, of int) bool {
+		return int(p) == partitioner.Partition(&kgo.Record{Key: []byte(key)}, of)
+	}, fn)
+}
+
+func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p int32, of int) bool, fn func(*kgo.Record)) error {
+	adm := kadm.NewClient(cl)
+	ends, err := adm.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("asking for its end: %w", err)
+	}
+	starts, err := adm.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("asking for its start: %w", err)
+	}
+	if err := errors.Join(ends.Error(), starts.Error()); err != nil {
+		return fmt.Errorf("asking for its offsets: %w", err)
+	}
+	for p, end := range ends[topic] {
+		if !wanted(p, len(ends[topic])) {
+			continue
+		}
+		if err := readPartition(ctx, cl, topic, p, starts[topic][p].Offset, end.Offset, fn); err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func readPartition(ctx context.Context, cl *kgo.Client, topic string, p int32, from, to int64, fn func(*kgo.Record)) error {
+	var last error
+	for tries := 0; from < to; {
+		next, err := fetchOnce(ctx, cl, topic, p, from, to, fn)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && next > from:
+			from, tries = next, 0
+			continue
+		case err != nil && !kerr.IsRetriable(err) && !kgo.IsRetryableBrokerErr(err):
+			return fmt.Errorf("offset %d: %w", from, err)
+		case err != nil:
+			last = err
+		}
+		if tries++; tries > readRetries {
+			return fmt.Errorf("no progress at offset %d of %d: %w", from, to, last)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryBackoff):
+		}
+	}
+	return nil
+}
+
+// fetchOnce asks the partition's leader for one answer and returns the offset to go on from.
+func fetchOnce(ctx context.Context, cl *kgo.Client, topic string, p int32, from, to int64, fn func(*kgo.Record)) (int64, error) {
+	m, err := kadm.NewClient(cl).Metadata(ctx, topic)
+	if err != nil {
+		return from, err
+	}
+	t := m.Topics[topic]
+	part, ok := t.Partitions[p]
+	if err := errors.Join(t.Err, part.Err); err != nil || !ok || part.Leader < 0 {
+		return from, kerr.LeaderNotAvailable
+	}
+
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = -1, int32(readMaxWait.Milliseconds()), 1, readMaxBytes
+	rt := kmsg.NewFetchRequestTopic()
+	rt.Topic, rt.TopicID = topic, t.ID
+	rp := kmsg.NewFetchRequestTopicPartition()
+	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p, from, readMaxBytes
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+
+	resp, err := req.RequestWith(ctx, cl.Broker(int(part.Leader)))
+	if err != nil {
+		return from, err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return from, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return from, errors.New("the broker answered without the partition")
+	}
+	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: from, Topic: topic, Partition: p, IsolationLevel: kgo.ReadUncommitted(),
+	}, &resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
+	if got.Err != nil {
+		return from, got.Err
+	}
+	for _, r := range got.Records {
+		if r.Offset < to {
+			fn(r)
+		}
+	}
+	return next, nil
+}

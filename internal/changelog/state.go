@@ -1,0 +1,181 @@
+package changelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// StateStore is the compacted state topic: the last value of each key. Keys are text in parts, and the key of whatever two
+// writers may both believe to own ends in the writer's generation, so that a paused old writer cannot replace what a newer
+// one wrote (StateKey, PositionKey). It is safe for concurrent use; the writes of one store reach the topic in the order
+// of their Put calls.
+type StateStore struct {
+	topic string
+	cl    *kgo.Client
+	read  func() (*kgo.Client, error)
+}
+
+// OpenState makes the store; it talks to no broker yet. topic is Names.State, which must exist (EnsureTopics).
+func OpenState(o Options, topic string) (*StateStore, error) {
+	cl, err := o.Client(append(ProducerOpts(func(string) int32 { return DefaultMaxMessageBytes - requestRoom }),
+		// A caller who stops waiting learns that the outcome is unknown. Writing the same state twice is harmless.
+		kgo.AllowIdempotentProduceCancellation())...)
+	if err != nil {
+		return nil, err
+	}
+	return &StateStore{topic: topic, cl: cl, read: func() (*kgo.Client, error) { return o.Client() }}, nil
+}
+
+// Close lets go of the connections. Puts that are under way fail.
+func (s *StateStore) Close() { s.cl.Close() }
+
+// Put writes value under key and returns when every in-sync replica has it. It waits for a broker that is away until ctx
+// ends; then it is unknown whether the record was written.
+func (s *StateStore) Put(ctx context.Context, key string, value []byte) error {
+	r := &kgo.Record{Topic: s.topic, Key: []byte(key), Value: value}
+	if err := s.cl.ProduceSync(ctx, r).FirstErr(); err != nil {
+		return fmt.Errorf("writing %s to topic %s: %w", key, s.topic, err)
+	}
+	return nil
+}
+
+// Remove takes keys out of the topic.
+func (s *StateStore) Remove(ctx context.Context, keys ...string) error {
+	rs := make([]*kgo.Record, len(keys))
+	for i, k := range keys {
+		rs[i] = &kgo.Record{Topic: s.topic, Key: []byte(k)}
+	}
+	if err := s.cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
+		return fmt.Errorf("removing %s from topic %s: %w", strings.Join(keys, ", "), s.topic, err)
+	}
+	return nil
+}
+
+// Load reads the topic from start to the end it has now, committed or not, and returns the last value of each key.
+func (s *StateStore) Load(ctx context.Context) (*State, error) {
+	cl, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	st := &State{Topic: s.topic, entries: make(map[string]Entry)}
+	err = readAll(ctx, cl, s.topic, func(r *kgo.Record) {
+		if r.Value == nil {
+			delete(st.entries, string(r.Key))
+			return
+		}
+		st.entries[string(r.Key)] = Entry{Value: r.Value, Location: Location{r.Partition, r.Offset}}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading topic %s: %w", s.topic, err)
+	}
+	return st, nil
+}
+
+// Get is Load for one key: it reads only the partition where the key lives.
+func (s *StateStore) Get(ctx context.Context, key string) (value []byte, found bool, err error) {
+	cl, err := s.read()
+	if err != nil {
+		return nil, false, err
+	}
+	defer cl.Close()
+	err = readKey(ctx, cl, s.topic, key, func(r *kgo.Record) {
+		if string(r.Key) == key {
+			value, found = r.Value, r.Value != nil
+		}
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("reading %s from topic %s: %w", key, s.topic, err)
+	}
+	return value, found, nil
+}
+
+// Location is where a record lies on the state topic.
+type Location struct {
+	Partition int32
+	Offset    int64
+}
+
+// State is what Load found: a snapshot that does not change.
+type State struct {
+	Topic   string
+	entries map[string]Entry
+}
+
+// Entry is the last record of a key.
+type Entry struct {
+	Value []byte
+	Location
+}
+
+// Get returns the last record of key.
+func (s *State) Get(key string) (Entry, bool) {
+	e, ok := s.entries[key]
+	return e, ok
+}
+
+// Under yields the keys that begin with the given parts and have more, in order.
+func (s *State) Under(parts ...string) iter.Seq2[string, Entry] {
+	prefix := StateKey(parts...) + "/"
+	return func(yield func(string, Entry) bool) {
+		for _, k := range slices.Sorted(maps.Keys(s.entries)) {
+			if strings.HasPrefix(k, prefix) && !yield(k, s.entries[k]) {
+				return
+			}
+		}
+	}
+}
+
+// RecordError is a state record that cannot be read. It is never taken for a missing one: that would be a fresh start.
+type RecordError struct {
+	Topic string
+	Key   string
+	Location
+	Err error
+}
+
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("topic %s, partition %d, offset %d, key %s: %v (written by a newer version, or by something else? upgrade, or remove the record)",
+		e.Topic, e.Partition, e.Offset, e.Key, e.Err)
+}
+
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// BadRecord makes a *RecordError of err.
+func (s *State) BadRecord(key string, e Entry, err error) error {
+	return &RecordError{s.Topic, key, e.Location, err}
+}
+
+// StateKey joins parts with '/'; a part's own '/' is percent-encoded. "process/<id>", "ring/<epoch>",
+// "partition/<topic>/<partition>/<generation>".
+func StateKey(parts ...string) string {
+	escaped := make([]string, len(parts))
+	for i, p := range parts {
+		escaped[i] = url.PathEscape(p)
+	}
+	return strings.Join(escaped, "/")
+}
+
+// SplitStateKey is StateKey's inverse.
+func SplitStateKey(key string) ([]string, error) {
+	parts := strings.Split(key, "/")
+	for i, p := range parts {
+		u, err := url.PathUnescape(p)
+		if err != nil {
+			return nil, fmt.Errorf("state key %q: %w", key, err)
+		}
+		parts[i] = u
+	}
+	return parts, nil
+}
+
+// errUnknownVersion marks a record of a format that this program does not know.
+var errUnknownVersion = errors.New("unknown format version")
