@@ -1,0 +1,140 @@
+package memcache
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"invalidator/sink"
+)
+
+// ErrNotMeta is the reason, in NodeState.LastError and the log, why nothing reaches a node that knows no meta commands.
+var ErrNotMeta = errors.New("the node does not speak the meta protocol (set cache.protocol: classic)")
+
+// metaLink speaks the meta protocol.
+type metaLink struct {
+	node    string
+	conn    net.Conn
+	in      *bufio.Reader
+	out     []byte // the batch's commands; the room is used again
+	timeout time.Duration
+}
+
+// openMetaLink connects and asks for an `MN`, so that a node that cannot answer one is never handed a delete.
+func openMetaLink(ctx context.Context, addr string, d dialer, timeout time.Duration) (link, error) {
+	conn, err := d.open(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	l := &metaLink{node: addr, conn: conn, in: bufio.NewReader(conn), timeout: timeout}
+	if err := l.probe(); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("probing with mn: %w", err)
+	}
+	return l, nil
+}
+
+func (l *metaLink) probe() error {
+	l.out = append(l.out[:0], "mn\r\n"...)
+	if err := l.write(); err != nil {
+		return err
+	}
+	line, err := l.readLine()
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w; it may be that %w", err, ErrNotMeta) // some proxies hang up on a command they do not know
+	case err != nil:
+		return err
+	case string(line) == "ERROR":
+		return ErrNotMeta
+	case string(line) != "MN":
+		return &answerError{line: string(line)}
+	}
+	return nil
+}
+
+// exchange is link's.
+//
+// Quiet deletes answer NF or nothing, and MN closes the batch: it comes last, so every command before it was carried out, and
+// no line said otherwise. Careful ones are answered in the order they were sent: HD or NF, or the line that ends the exchange.
+func (l *metaLink) exchange(batch []entry, careful bool) (answered int, err error) {
+	l.out = appendDeletes(l.out[:0], batch, careful)
+	if err := l.write(); err != nil {
+		return 0, err
+	}
+	for lines := 0; ; lines++ {
+		if careful {
+			answered = lines
+		}
+		line, err := l.readLine()
+		switch {
+		case err != nil:
+			return answered, err
+		case string(line) == "MN" && (!careful || answered == len(batch)):
+			return len(batch), nil
+		case lines == len(batch) || !isDone(line):
+			return answered, l.unexpected(line, batch, answered, careful)
+		}
+	}
+}
+
+func appendDeletes(out []byte, batch []entry, careful bool) []byte {
+	end := " q\r\n"
+	if careful {
+		end = "\r\n"
+	}
+	for i := range batch {
+		out = append(out, "md "...)
+		out = append(out, batch[i].key...)
+		out = append(out, end...)
+	}
+	return append(out, "mn\r\n"...)
+}
+
+// isDone says whether the line stands for a key that is not, or no longer, there.
+func isDone(line []byte) bool { return string(line) == "HD" || string(line) == "NF" }
+
+// unexpected says what a line means that closes the exchange.
+func (l *metaLink) unexpected(line []byte, batch []entry, answered int, careful bool) error {
+	if careful && answered < len(batch) && refusesKey(string(line)) {
+		return &sink.RefusedError{Copy: sink.Copy{Node: l.node, Key: batch[answered].key}, Answer: string(line)}
+	}
+	return &answerError{line: string(line)}
+}
+
+// refusesKey says whether an answer can be meant for the key alone: the text that memcached has for keys it does not take.
+// Other client errors (a missing authentication, a flag that a proxy does not know) would come for any key.
+func refusesKey(answer string) bool {
+	return strings.Contains(answer, "CLIENT_ERROR bad command line format")
+}
+
+func (l *metaLink) write() error {
+	if err := l.conn.SetDeadline(time.Now().Add(l.timeout)); err != nil {
+		return fmt.Errorf("setting the deadline: %w", err)
+	}
+	if _, err := l.conn.Write(l.out); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
+
+// readLine returns the next line without its end, nor the blank that some servers leave before it; it is valid until the next
+// call. A line without an end is an error: MN and NF cut off may have been anything.
+func (l *metaLink) readLine() ([]byte, error) {
+	line, err := l.in.ReadSlice('\n')
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("reading: node closed the connection: %w", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading: %w", err)
+	}
+	return bytes.TrimSuffix(bytes.TrimRight(line, "\r\n"), []byte(" ")), nil
+}
+
+func (l *metaLink) close() { l.conn.Close() }
