@@ -1,0 +1,90 @@
+package pipeline
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"invalidator/cdc"
+	"invalidator/mapping"
+	"invalidator/sink"
+)
+
+// change is one record that owes deletes, from its first round until its last is acknowledged.
+//
+// The partition's goroutine owns it, except that node goroutines count down left; whoever brings left to zero hands the
+// change back through partition.acknowledged.
+type change struct {
+	p        *partition
+	offset   int64
+	keys     []mapping.Key
+	snapshot *Snapshot // under which it was mapped
+	round    int       // the round that was issued last, from 1
+	rounds   int       // how many it gets
+	left     atomic.Int64
+	due      time.Time // when the next round is issued
+	finished bool
+
+	row    *cdc.RowChange // kept only for an observer
+	copies []sink.Copy    // the same
+}
+
+// A change is deleted twice: a reader may have read the old row just before the commit showed and fill after the first
+// round. While previous stands, clients carry values from the old owner to the new, which makes a third necessary.
+const (
+	plainRounds  = 2
+	resizeRounds = 3
+)
+
+func roundsUnder(s *Snapshot) int {
+	if s.View.Topology.HasPrevious() {
+		return resizeRounds
+	}
+	return plainRounds
+}
+
+// issue queues one round: every copy of every key under the change's own snapshot and under today's. It returns when all
+// copies are queued, or with ctx's error.
+func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf []sink.Copy) ([]sink.Copy, error) {
+	c.round++
+	c.rounds = max(c.rounds, roundsUnder(today))
+	copies := c.appendCopies(buf[:0], today)
+	if c.p.w.opts.Observer != nil {
+		c.copies = append([]sink.Copy(nil), copies...)
+	}
+	// One more than there are: the round is not complete before the last copy is queued.
+	c.left.Store(int64(len(copies)) + 1)
+	for _, cp := range copies {
+		if err := d.Delete(ctx, cp, c); err != nil {
+			return copies, err
+		}
+	}
+	c.down()
+	return copies, nil
+}
+
+func (c *change) appendCopies(dst []sink.Copy, today *Snapshot) []sink.Copy {
+	for _, k := range c.keys {
+		hot := max(k.Template.Hot, c.snapshot.View.Hot.Copies(k.Text), today.View.Hot.Copies(k.Text))
+		dst = c.snapshot.View.Topology.AppendCopies(dst, k.Text, hot)
+		if today.View.Topology != c.snapshot.View.Topology {
+			dst = today.View.Topology.AppendCopies(dst, k.Text, hot)
+		}
+	}
+	return dst
+}
+
+// Acked implements sink.Waiter.
+func (c *change) Acked(cp sink.Copy, err error) {
+	if err != nil {
+		c.p.refuse(c, cp, err) // parked by the partition before the change counts as done
+		return
+	}
+	c.down()
+}
+
+func (c *change) down() {
+	if c.left.Add(-1) == 0 {
+		c.p.acknowledged(c)
+	}
+}

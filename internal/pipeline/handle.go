@@ -1,0 +1,125 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"invalidator/cdc/envelope"
+	"invalidator/internal/changelog"
+	"invalidator/mapping"
+	"invalidator/sink"
+)
+
+// handle takes one record: it decodes and maps it, parks what cannot be, and issues the first round. It reports false when
+// ctx ended before the record was safe, so that the watermark does not pass it.
+func (p *partition) handle(ctx context.Context, r *changelog.Record) bool {
+	m := p.w.metrics
+	today := p.w.opts.Snapshots.Current()
+	if p.decoder == nil || p.mapper != today.Mapper {
+		p.mapper, p.decoder = today.Mapper, p.source.decoder(today.Mapper)
+	}
+	row, ignored, err := p.decoder.Decode(envelope.Record{Topic: p.id.Topic, Key: r.Key, Value: r.Value})
+	switch {
+	case err != nil:
+		if !p.park(ctx, *r, "undecodable", err) {
+			return false
+		}
+		p.window.take(r.Offset, nil)
+		return true
+	case ignored != "":
+		m.ignored.WithLabelValues(ignored).Inc()
+		p.window.take(r.Offset, nil)
+		return true
+	}
+	m.changes.Inc()
+	p.result.Reset()
+	today.Mapper.Keys(row, &p.result)
+	for i := range p.result.Skipped {
+		s := &p.result.Skipped[i]
+		m.skipped.WithLabelValues(string(s.Reason)).Inc()
+		p.w.skips.report(p.source.Name, row.TableID, s, p.id, r.Offset)
+		if s.Reason == mapping.SkipBadKey && !p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)) {
+			return false
+		}
+	}
+	c := &change{p: p, offset: r.Offset, snapshot: today, rounds: plainRounds}
+	if c.keys, err = p.checked(today); err != nil && !p.park(ctx, *r, "bad_key", err) {
+		return false
+	}
+	if len(c.keys) == 0 {
+		p.window.take(r.Offset, nil)
+		return true
+	}
+	if p.w.opts.Observer != nil {
+		c.row = row
+	}
+	m.keys.Add(float64(len(c.keys)))
+	if !row.CommitTime.IsZero() {
+		m.lag.Observe(time.Since(row.CommitTime).Seconds())
+	}
+	p.window.take(r.Offset, c)
+	return p.issue(ctx, c, today)
+}
+
+// checked copies the keys that memcached can hold, with the ring's prefix and the longest suffix; the error names those that
+// it cannot.
+func (p *partition) checked(s *Snapshot) ([]mapping.Key, error) {
+	if len(p.result.Keys) == 0 {
+		return nil, nil
+	}
+	keys := make([]mapping.Key, 0, len(p.result.Keys))
+	var bad error
+	for _, k := range p.result.Keys {
+		hot := max(k.Template.Hot, s.View.Hot.Copies(k.Text))
+		if err := sink.CheckKey(longestWire(s, k.Text, hot)); err != nil {
+			bad = errors.Join(bad, fmt.Errorf("mapping %s, template %s: %w", k.Template.Mapping, k.Template.Text, err))
+			continue
+		}
+		keys = append(keys, k)
+	}
+	return keys, bad
+}
+
+// longestWire is the longest text of a key on the wire. It makes no new text where there is neither a prefix nor a copy.
+func longestWire(s *Snapshot, key string, hot int) string {
+	wire := s.View.Topology.KeyPrefix() + key
+	if hot > 0 {
+		wire += "#" + strconv.Itoa(hot)
+	}
+	return wire
+}
+
+func badKey(table string, s *mapping.Skip) error {
+	return fmt.Errorf("table %s, column %s, mapping %s (%s:%d), template %s: %s",
+		table, s.Column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
+}
+
+const (
+	parkBackoffMin = 100 * time.Millisecond
+	parkBackoffMax = 5 * time.Second
+)
+
+// park puts a record on the dead-letter topic, and tries until it is there or ctx ends: the partition stands still rather
+// than pass a record that is nowhere.
+func (p *partition) park(ctx context.Context, r changelog.Record, kind string, why error) bool {
+	for backoff := parkBackoffMin; ; backoff = min(2*backoff, parkBackoffMax) {
+		err := p.w.opts.Parker.ParkFrom(ctx, p.id, r, why.Error())
+		if err == nil {
+			p.w.metrics.parked.WithLabelValues(kind).Inc()
+			p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		p.w.log.Error("parking a record; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "error", err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(backoff):
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package pipeline
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	"invalidator/mapping"
+	"invalidator/sink/registry"
+)
+
+// Snapshot is the one set of mappings, ring and hot keys under which a change is handled. Immutable. It is kept while a
+// change in flight, and later a journal line or a debt, names it.
+type Snapshot struct {
+	Mapper mapping.Mapper
+	View   *registry.View
+}
+
+// Fingerprint names the snapshot: the mappings' fingerprint, the ring's epoch and the hot keys' revision.
+func (s *Snapshot) Fingerprint() string {
+	return s.Mapper.Fingerprint() + "/" + strconv.FormatInt(s.View.Topology.Epoch(), 10) + "/" + strconv.FormatInt(s.View.Hot.Revision(), 10)
+}
+
+// Snapshots gives today's snapshot. Current is called for every change, from every partition.
+type Snapshots struct {
+	views  interface{ View() *registry.View }
+	mapper atomic.Pointer[mapping.Mapper]
+	last   atomic.Pointer[Snapshot]
+}
+
+// NewSnapshots joins a registry, which must be ready, and a set of mappings.
+func NewSnapshots(views interface{ View() *registry.View }, m mapping.Mapper) *Snapshots {
+	s := &Snapshots{views: views}
+	s.SetMapper(m)
+	return s
+}
+
+// SetMapper swaps the mappings. Changes in flight keep theirs.
+func (s *Snapshots) SetMapper(m mapping.Mapper) { s.mapper.Store(&m) }
+
+// Current returns the same Snapshot as long as nothing changed.
+func (s *Snapshots) Current() *Snapshot {
+	view, m := s.views.View(), *s.mapper.Load()
+	if l := s.last.Load(); l != nil && l.View == view && l.Mapper == m {
+		return l
+	}
+	n := &Snapshot{Mapper: m, View: view}
+	s.last.Store(n)
+	return n
+}

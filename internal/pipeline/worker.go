@@ -1,0 +1,247 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"invalidator/cdc"
+	"invalidator/cdc/envelope"
+	"invalidator/internal/changelog"
+	"invalidator/mapping"
+	"invalidator/sink"
+)
+
+// Source is whose topics a worker reads, and how.
+type Source struct {
+	Name    string
+	Pattern *regexp.Regexp // of whole topic names
+	Format  envelope.Format
+}
+
+func (s *Source) decoder(m mapping.Mapper) *envelope.Decoder {
+	d, err := envelope.NewDecoder(envelope.Config{Format: s.Format, Select: m.Columns})
+	if err != nil {
+		panic(err) // New tried the same
+	}
+	return d
+}
+
+// Parker puts a record on the dead-letter topic. A nil error: it is there, acknowledged by the broker.
+type Parker interface {
+	ParkFrom(ctx context.Context, p changelog.Partition, r changelog.Record, reason string) error
+}
+
+// GapRecorder makes a loss durable, so that it is answered by a flush and never passed over.
+type GapRecorder interface {
+	Record(ctx context.Context, source string, l changelog.Loss) error
+}
+
+// Round is one finished round of one change, for whoever watches (the demo, explain's live twin).
+type Round struct {
+	Partition changelog.Partition
+	Offset    int64
+	Row       *cdc.RowChange
+	Keys      []mapping.Key
+	Copies    []sink.Copy
+	Number    int       // from 1
+	Of        int       // how many this change gets
+	Acked     time.Time // when the last copy was
+}
+
+// Options are a worker's parts.
+type Options struct {
+	Sources    []*Source
+	Snapshots  *Snapshots
+	Deleter    sink.Deleter
+	Parker     Parker
+	Gaps       GapRecorder
+	Settle     time.Duration // from a round's last acknowledgement to the next round
+	Observer   func(Round)   // nil: none. Called from partitions' goroutines; must not block
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// pauser is what a partition asks of the group.
+type pauser interface {
+	Pause(changelog.Partition)
+	Resume(changelog.Partition)
+}
+
+// Worker is one member of the fleet. It implements changelog.Consumer.
+type Worker struct {
+	opts    Options
+	log     *slog.Logger
+	metrics *metrics
+	skips   *skipReporter
+	group   pauser
+
+	mu         sync.Mutex // guards partitions
+	partitions map[changelog.Partition]*partition
+}
+
+// New makes a worker; Run starts it. Its error names the source whose format is not known.
+func New(opts Options) (*Worker, error) {
+	for _, s := range opts.Sources {
+		if _, err := envelope.NewDecoder(envelope.Config{Format: s.Format}); err != nil {
+			return nil, fmt.Errorf("source %s: %w", s.Name, err)
+		}
+	}
+	return &Worker{
+		opts: opts, log: opts.Log, metrics: newMetrics(opts.Registerer), skips: newSkipReporter(opts.Log),
+		partitions: map[changelog.Partition]*partition{},
+	}, nil
+}
+
+// Run works as a member of g until ctx ends, then drains what was begun, commits and leaves.
+func (w *Worker) Run(ctx context.Context, g *changelog.Group) error {
+	w.group = g
+	defer func() { w.stop(w.all()...) }()
+	return g.Run(ctx, w)
+}
+
+// Assign implements changelog.Consumer.
+func (w *Worker) Assign(id changelog.Partition, start int64) {
+	s := w.sourceOf(id.Topic)
+	if s == nil {
+		w.log.Error("assigned a topic that no source names", "topic", id.Topic)
+		return
+	}
+	// The partition's context is not the caller's: it ends with the revoke, or with the drain.
+	if old := w.partition(id); old != nil {
+		w.stop(old) // assigned anew without a revoke: the group could not finish the assignment before
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := newPartition(w, s, id, start)
+	p.cancel = cancel
+	w.mu.Lock()
+	w.partitions[id] = p
+	w.mu.Unlock()
+	go p.run(ctx) // waited for by stop
+	w.log.Debug("partition assigned", "topic", id.Topic, "partition", id.Number, "start", start)
+}
+
+func (w *Worker) sourceOf(topic string) *Source {
+	for _, s := range w.opts.Sources {
+		if m := s.Pattern.FindStringIndex(topic); m != nil && m[0] == 0 && m[1] == len(topic) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Records implements changelog.Consumer.
+func (w *Worker) Records(id changelog.Partition, rs []changelog.Record) {
+	if p := w.partition(id); p != nil {
+		p.add(rs)
+	}
+}
+
+// Lost implements changelog.Consumer. A worker's gap never stops a partition: it is named, loud and durable.
+func (w *Worker) Lost(l changelog.Loss) {
+	name := ""
+	if s := w.sourceOf(l.Topic); s != nil {
+		name = s.Name
+	}
+	w.metrics.gaps.Inc()
+	w.log.Error("a gap: records of the log were lost before they were read; flush the pools that this topic feeds",
+		"source", name, "topic", l.Topic, "partition", l.Number, "from", l.From, "to", l.To, "why", l.Why)
+	ctx, cancel := context.WithTimeout(context.Background(), gapTimeout)
+	defer cancel()
+	if err := w.opts.Gaps.Record(ctx, name, l); err != nil {
+		w.log.Error("recording a gap", "topic", l.Topic, "partition", l.Number, "error", err)
+	}
+}
+
+// gapTimeout bounds how long a rebalance waits for a gap's record.
+const gapTimeout = 3 * time.Second
+
+// Revoke implements changelog.Consumer.
+func (w *Worker) Revoke(ids []changelog.Partition, commit bool) {
+	ps := make([]*partition, 0, len(ids))
+	w.mu.Lock()
+	for _, id := range ids {
+		if p := w.partitions[id]; p != nil {
+			ps = append(ps, p)
+		}
+	}
+	w.mu.Unlock()
+	w.stop(ps...)
+	for _, p := range ps {
+		w.log.Debug("partition revoked", "topic", p.id.Topic, "partition", p.id.Number, "mark", p.mark.Load(), "commit", commit)
+	}
+}
+
+// stop ends the partitions' goroutines and waits for them. What is above their watermark is issued again by the next owner.
+func (w *Worker) stop(ps ...*partition) {
+	for _, p := range ps {
+		p.cancel()
+	}
+	for _, p := range ps {
+		<-p.done
+	}
+}
+
+// Finished implements changelog.Consumer.
+func (w *Worker) Finished(ids []changelog.Partition) []changelog.Progress {
+	today := w.opts.Snapshots.Current()
+	out := make([]changelog.Progress, 0, len(ids))
+	for _, id := range ids {
+		if p := w.partition(id); p != nil {
+			mark := p.mark.Load()
+			out = append(out, changelog.Progress{Partition: id, Offset: mark, State: newState(mark, today).encode()})
+		}
+	}
+	return out
+}
+
+// Drain implements changelog.Consumer: no record is taken any more, and what was begun gets all its rounds.
+func (w *Worker) Drain(ctx context.Context) {
+	ps := w.all()
+	for _, p := range ps {
+		p.draining.Store(true)
+		p.rouse()
+	}
+	for _, p := range ps {
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			w.log.Warn("draining took too long; the next owner repeats what is left", "partition", p.id.String(), "changes", "in flight")
+			w.stop(ps...)
+			return
+		}
+	}
+}
+
+func (w *Worker) partition(id changelog.Partition) *partition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.partitions[id]
+}
+
+func (w *Worker) all() []*partition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]*partition, 0, len(w.partitions))
+	for _, p := range w.partitions {
+		out = append(out, p)
+	}
+	return out
+}
+
+func (w *Worker) observe(c *change, at time.Time) {
+	if w.opts.Observer == nil {
+		return
+	}
+	w.opts.Observer(Round{
+		Partition: c.p.id, Offset: c.offset, Row: c.row, Keys: c.keys, Copies: c.copies,
+		Number: c.round, Of: c.rounds, Acked: at,
+	})
+}
+
+var _ changelog.Consumer = (*Worker)(nil)
