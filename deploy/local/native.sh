@@ -84,24 +84,26 @@ stop_one() {
 
 # --- users -------------------------------------------------------------------------------------------------------------------
 
-# drop_root: sets DROP, the words before a command that may not be root (Postgres). A user namespace maps root to a user that is
-# not: the files stay root's, so folders that nobody else may enter work too. Without namespaces it is the postgres user,
-# provided that it can enter the folder.
+# drop_root: sets DROP, the words before a command that may not be root (Postgres), and OWNER, whose its files must be. The folder
+# may be one that nobody but root can enter. The first of these that works:
+#   - a user namespace that maps root to a user that is not: the files stay root's (a chroot and most containers forbid it);
+#   - the user postgres;
+#   - the user postgres with the one capability to enter any folder: env takes it up, for setpriv itself has none left, and
+#     with no_setuid_fixup access(2) heeds it, which Postgres asks about its own files.
+# shellcheck disable=SC2034 # OWNER is for services.sh
 drop_root() {
-  DROP=()
+  local postgres=(setpriv --reuid=postgres --regid=postgres --init-groups)
+  DROP=() OWNER=
   ((EUID == 0)) || return 0
-  if unshare --user --map-user=1000 --map-group=1000 test -w "$DEV/data" 2>/dev/null; then
-    DROP=(unshare --user --map-user=1000 --map-group=1000)
-  elif id postgres >/dev/null 2>&1 && setpriv --reuid=postgres --regid=postgres --init-groups test -x "$DEV/data" 2>/dev/null; then
-    DROP=(setpriv --reuid=postgres --regid=postgres --init-groups)
-  else
-    WHY="Postgres refuses to run as root, this system has no user namespaces (unshare --user), and the user postgres cannot enter $DEV. Clone to a folder that everyone may enter, or run ./dev as another user."
-    return 1
-  fi
+  DROP=(unshare --user --map-user=1000 --map-group=1000) OWNER=root:root
+  ! "${DROP[@]}" test -d "$DEV/data/." 2>/dev/null || return 0
+  DROP=("${postgres[@]}") OWNER=postgres:postgres
+  ! "${DROP[@]}" test -d "$DEV/data/." 2>/dev/null || return 0
+  DROP=("${postgres[@]}" --inh-caps=+dac_override --ambient-caps=+dac_override --securebits=+no_setuid_fixup env)
+  ! "${DROP[@]}" test -d "$DEV/data/." 2>/dev/null || return 0
+  WHY="Postgres refuses to run as root, and neither unshare --user nor setpriv to the user postgres gets it into $DEV. Clone to a folder that everyone may enter, or run ./dev as another user."
+  return 1
 }
-
-# own FOLDER: gives it to the user that drop_root chose.
-own() { [[ ${DROP[0]:-} != setpriv ]] || chown -R postgres:postgres "$1"; }
 
 # --- ports -------------------------------------------------------------------------------------------------------------------
 

@@ -175,12 +175,13 @@ pg() { # NAME USER PASSWORD DATABASE [arguments of psql]
 
 make_postgres() {
   drop_root || return 1
-  own "$2"
+  [[ -z $OWNER ]] || chown -R "$OWNER" "$2"
   "${DROP[@]}" "$(pg_bin "$1")/initdb" -D "$2" -U postgres --auth=trust --encoding=UTF8 --locale=C --no-sync
 }
 
 run_postgres() {
   drop_root || return 1
+  [[ -z $OWNER ]] || chown -R "$OWNER" "$2" # an earlier start may have dropped root another way
   rm -f "$2/postmaster.pid"
   spawn "$1" "${DROP[@]}" "$(pg_bin "$1")/postgres" -D "$2" -c "config_file=$LOCAL/postgres.conf" -c "hba_file=$LOCAL/pg_hba.conf" \
     -c listen_addresses=127.0.0.1 -c "port=$(ports_of "$1")" -c unix_socket_directories=
