@@ -66,7 +66,9 @@ func ParseHotEntry(name string, value []byte) (key string, copies int, err error
 	}
 	var e hotEntry
 	if err := json.Unmarshal(value, &e); err != nil {
-		return "", 0, fmt.Errorf(`hot key %q: reading its value: %w (write {"copies": 8})`, key, err)
+		bad := jsonError("", value, err)
+		bad.Hint = `write {"copies": 8}`
+		return "", 0, fmt.Errorf("hot key %q: %w", key, bad)
 	}
 	if err := e.check(key); err != nil {
 		return "", 0, err

@@ -78,14 +78,28 @@ func jsonError(source string, data []byte, err error) *RecordError {
 		case errors.Is(err, json.ErrUnknownName):
 			e.Problem, e.Hint = "unknown field", "correct its name or remove it"
 		case semantic.Err != nil:
-			e.Problem, e.Hint = fmt.Sprintf("cannot read the %v: %v", semantic.JSONKind, semantic.Err), wanted(semantic.GoType)
+			e.Problem, e.Hint = fmt.Sprintf("cannot read %s: %v", kindName(semantic.JSONKind), semantic.Err), wanted(semantic.GoType)
 		default:
-			e.Problem, e.Hint = fmt.Sprintf("a %v does not belong here", semantic.JSONKind), wanted(semantic.GoType)
+			e.Problem, e.Hint = fmt.Sprintf("%s does not belong here", kindName(semantic.JSONKind)), wanted(semantic.GoType)
 		}
 	default:
 		e.Problem = err.Error()
 	}
 	return e
+}
+
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case jsontext.KindBeginObject:
+		return "an object"
+	case jsontext.KindBeginArray:
+		return "a list"
+	case jsontext.KindString:
+		return "a text"
+	case jsontext.KindNumber:
+		return "a number"
+	}
+	return k.String() // null, true, false
 }
 
 // wanted is the hint for a value of the wrong type.
