@@ -5,6 +5,7 @@
 #   log/  one file a service    run/   NAME.pid, NAME.id (start time and boot of that pid), NAME.version, NAME.conf
 
 START_LIMIT=90 # seconds until a service that does not answer counts as failed
+BUSY_LIMIT=15  # seconds that one which runs already may take to answer before it counts as hanging
 STOP_LIMIT=30  # seconds until a service that does not stop is killed
 
 # --- processes ---------------------------------------------------------------------------------------------------------------
@@ -71,6 +72,7 @@ stop_one() {
   fi
   case $name in postgres | pg17) signal=INT ;; esac # fast shutdown: does not wait for clients
   kill -s "$signal" "$pid" 2>/dev/null || true
+  kill -s CONT "$pid" 2>/dev/null || true # a paused process takes no other signal
   while pid_of "$name" >/dev/null; do
     if ((SECONDS > deadline)); then
       say "$name: did not stop within $STOP_LIMIT s, killing it"
@@ -211,10 +213,11 @@ start_one() {
   local name=$1 data="$DEV/data/$1" made="$DEV/data/$1/.made" begun=$EPOCHREALTIME
   WHY=
   if pid_of "$name" >/dev/null; then
-    if [[ -e $made ]] && "ready_$(kind_of "$name")" "$name" >/dev/null 2>&1; then
+    if [[ -e $made ]] && START_LIMIT=$BUSY_LIMIT wait_for "$name" "ready_$(kind_of "$name")" "$name"; then
       return 0
     fi
-    stop_one "$name" # it hangs, or an earlier start was cut short
+    say "$name: it hangs, or its first start was cut short: starting it anew"
+    stop_one "$name"
   fi
   check_ports "$name" || return 2
   settle "$data" || return 2
