@@ -107,16 +107,19 @@ func (r *fileReader) read(root *yaml.Node) {
 		for _, n := range r.list(mappings, "mappings", true) {
 			r.mapping(n)
 		}
-		r.unused()
 	}
 	if tests != nil {
 		for _, n := range r.list(tests, "tests", true) {
 			r.test(n)
 		}
 	}
-	if len(r.f.claims) == 0 && !HasErrors(r.problems) {
+	if HasErrors(r.problems) { // what follows would only echo them
+		return
+	}
+	if len(r.f.claims) == 0 {
 		r.errorf(root, "name them in pools, or in underivable", "the file claims no pool")
 	}
+	r.unused()
 }
 
 // word reads a name that may become a metric's label or part of a command.

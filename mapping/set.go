@@ -158,10 +158,10 @@ func (s *Set) Plan(source string, t cdc.TableID) *Plan {
 			s.plans[string(key)] = p
 		}
 	}
-	if tables = *s.tables.Load(); len(tables) < cachedTables {
-		tables = maps.Clone(tables)
-		tables[table{strings.Clone(source), cdc.TableID{Database: strings.Clone(t.Database), Schema: strings.Clone(t.Schema), Table: strings.Clone(t.Table)}}] = p
-		s.tables.Store(&tables)
+	if tables := *s.tables.Load(); len(tables) < cachedTables {
+		more := maps.Clone(tables)
+		more[table{strings.Clone(source), cdc.TableID{Database: strings.Clone(t.Database), Schema: strings.Clone(t.Schema), Table: strings.Clone(t.Table)}}] = p
+		s.tables.Store(&more)
 	}
 	return p
 }

@@ -1,0 +1,87 @@
+package mapping
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTemplateColumns(t *testing.T) {
+	parts, _ := parseTemplate("u:{b}:{a|lower|trim}:{b|hex}:v3")
+	if got := (&Template{parts: parts}).Columns(); !cmp.Equal(got, []string{"b", "a"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Columns' names are the database's: anything but the signs of the language.
+func TestColumnNames(t *testing.T) {
+	for _, name := range []string{"id", "Größe", "user id", "a-b", "a:b", "a'b"} {
+		parts, faults := parseTemplate("u:{" + name + "|lower}")
+		if faults != nil || len(parts) != 2 || parts[1].column != name {
+			t.Errorf("%q: got %v, %v", name, parts, faults)
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	for _, c := range []struct{ filter, in, want string }{
+		{"lower", "AbC ÄÖ İ Σ", "abc äö i σ"},
+		{"upper", "abc äß", "ABC Äß"},
+		{"trim", " \t\u00a0 a b \u3000\n", "a b"},
+		{"trim", "  ", ""},
+		{"hex", "\x00\x7f\xff", "007fff"},
+		{"urlencode", "aZ09-._~ /%é", "aZ09-._~%20%2F%25%C3%A9"},
+	} {
+		got, ok := filterNamed(c.filter).apply([]byte("u:"), []byte(c.in))
+		if string(got) != "u:"+c.want || !ok {
+			t.Errorf("%s of %q: got %q, %v, want %q", c.filter, c.in, got, ok, c.want)
+		}
+	}
+}
+
+// A template that is accepted says the same when it is written down from its parts.
+func FuzzTemplate(f *testing.F) {
+	for _, s := range []string{"user:{id}", "u:{a|lower|trim}{b}", "u:{{x}}{c|hex}", "u:{id}#8", "u:{", "}", "{}", "u: {a}", "u:{a|lower(1)}", "é:{ü}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		parts, faults := parseTemplate(text)
+		for _, fault := range faults {
+			if fault.at < 0 || fault.at > len(text) {
+				t.Errorf("a fault at byte %d of %d", fault.at, len(text))
+			}
+			if fault.severity == SeverityError && parts != nil {
+				t.Error("parts in spite of an error")
+			}
+		}
+		if parts == nil {
+			return
+		}
+		again, _ := parseTemplate(write(parts))
+		if write(again) != write(parts) || len(again) != len(parts) {
+			t.Errorf("%q reads as %q", text, write(again))
+		}
+		for _, p := range parts {
+			if strings.ContainsFunc(p.literal, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+				t.Errorf("memcached cannot hold %q", p.literal)
+			}
+		}
+	})
+}
+
+func write(parts []part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p.column == "" {
+			b.WriteString(strings.NewReplacer("{", "{{", "}", "}}").Replace(p.literal))
+			continue
+		}
+		b.WriteString("{" + p.column)
+		for _, f := range p.filters {
+			b.WriteString("|" + f.name)
+		}
+		b.WriteString("}")
+	}
+	return b.String()
+}
