@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"invalidator/cdc"
+)
+
+// catalog asks the database about itself over an ordinary connection, which is opened again where it was lost. It belongs
+// to Run's goroutine.
+type catalog struct {
+	host string
+	conn *pgx.Conn
+	dial func(ctx context.Context, host string) (*pgx.Conn, error)
+}
+
+func (c *catalog) close() { closeConn(c.conn.PgConn()) }
+
+// describe is a describer: the log tells a column's type by its number alone.
+func (c *catalog) describe(ctx context.Context, m relationMessage) (d description, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	for range 2 { // a connection that was cut while it was idle shows that only when it is used
+		if c.conn.IsClosed() {
+			conn, err := c.dial(ctx, c.host)
+			if err != nil {
+				return d, during("connecting to "+c.host, err)
+			}
+			c.close()
+			c.conn = conn
+		}
+		if d, err = c.ask(ctx, m); err == nil || !c.conn.IsClosed() {
+			break
+		}
+	}
+	return d, err
+}
+
+const describeColumns = `
+SELECT format_type(c.oid, c.modifier),
+       coalesce((WITH RECURSIVE d(oid, base) AS (
+                    SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.oid = c.oid
+                    UNION ALL
+                    SELECT t.oid, t.typbasetype FROM d JOIN pg_type t ON t.oid = d.base)
+                 SELECT d.oid FROM d WHERE d.base = 0), 0)::oid
+FROM unnest($1::oid[], $2::int4[]) WITH ORDINALITY AS c(oid, modifier, n) ORDER BY c.n`
+
+const describeKey = `
+SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+WHERE i.indrelid = $1 AND i.indisprimary`
+
+func (c *catalog) ask(ctx context.Context, m relationMessage) (d description, err error) {
+	oids, modifiers := make([]uint32, len(m.columns)), make([]int32, len(m.columns))
+	for i, col := range m.columns {
+		oids[i], modifiers[i] = col.oid, col.modifier
+	}
+	rows, _ := c.conn.Query(ctx, describeColumns, oids, modifiers)
+	var name string
+	var base uint32
+	_, err = pgx.ForEachRow(rows, []any{&name, &base}, func() error {
+		if name == "???" { // a type that is gone by now
+			name = ""
+		}
+		d.types, d.bases = append(d.types, name), append(d.bases, base)
+		return nil
+	})
+	if err != nil {
+		return d, during("asking for column types", err)
+	}
+	rows, _ = c.conn.Query(ctx, describeKey, m.id)
+	d.keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return d, during("asking for a primary key", err)
+}
+
+// tableInfo is what the catalogue says about a table that Include chooses.
+type tableInfo struct {
+	Schema, Table string
+	Partitioned   bool   // the table itself holds no rows
+	Unlogged      bool   // its changes are in no log
+	Identity      string // pg_class.relreplident: d default, n nothing, f full, i index
+	HasIdentity   bool   // updates and deletes can be logged: C4 where not
+	Owned         bool   // we may add it to a publication
+	Generated     []string
+	Listed        bool     // a member of the publication by its own name
+	Published     bool     // the publication sends its changes under its own name
+	Columns       []string // every column
+	Sent          []string // those that the publication sends, where Published
+	Filtered      bool     // the publication sends only some rows
+	Partitions    []string // leaf partitions, as schema.table
+}
+
+func (t tableInfo) String() string { return t.Schema + "." + t.Table }
+
+func (t tableInfo) id(database string) cdc.TableID {
+	return cdc.TableID{Database: database, Schema: t.Schema, Table: t.Table}
+}
+
+// $1 is the publication. An index serves as identity only where it is valid and checked at once.
+const listTables = `
+SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relpersistence = 'u', c.relreplident::text,
+       c.relreplident = 'f' OR EXISTS (
+           SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+           AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),
+       pg_has_role(c.relowner, 'USAGE'),
+       ARRAY(SELECT a.attname::text FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
+       EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+               WHERE r.prrelid = c.oid AND p.pubname = $1),
+       t.tablename IS NOT NULL,
+       ARRAY(SELECT a.attname::text FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
+       coalesce(t.attnames, '{}')::text[],
+       t.rowfilter IS NOT NULL,
+       CASE WHEN c.relkind = 'p' THEN ARRAY(
+           SELECT pn.nspname || '.' || pc.relname FROM pg_partition_tree(c.oid) l
+           JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace
+           WHERE l.isleaf ORDER BY 1) ELSE '{}' END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_publication_tables t ON t.pubname = $1 AND t.schemaname = n.nspname AND t.tablename = c.relname
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+ORDER BY 1, 2`
+
+// tables lists the tables that include chooses.
+func listIncluded(ctx context.Context, conn *pgx.Conn, publication string, include *cdc.Include) ([]tableInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := conn.Query(ctx, listTables, publication)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tableInfo])
+	if err != nil {
+		return nil, during("listing tables", err)
+	}
+	var included []tableInfo
+	for _, t := range all {
+		if include.Match(t.Schema, t.Table) {
+			included = append(included, t)
+		}
+	}
+	return included, nil
+}
+
+// publicationInfo is a publication as it stands.
+type publicationInfo struct {
+	AllTables                        bool
+	Insert, Update, Delete, Truncate bool
+	ViaRoot                          bool
+	Comment                          string
+}
+
+// ours reports whether the feeder made the publication, and so may add tables to it.
+func (p *publicationInfo) ours() bool { return p.Comment == publicationComment }
+
+// findPublication returns nil where there is none.
+func findPublication(ctx context.Context, conn *pgx.Conn, name string) (*publicationInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := conn.Query(ctx, `
+SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(obj_description(oid, 'pg_publication'), '')
+FROM pg_publication WHERE pubname = $1`, name)
+	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[publicationInfo])
+	if err != nil {
+		return nil, during("looking for publication "+name, err)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return found[0], nil
+}
+
+// slotInfo is a replication slot as it stands.
+type slotInfo struct {
+	Plugin    string
+	Database  string
+	Active    bool
+	WALStatus string // reserved, extended, unreserved or lost
+	Flushed   lsn    // confirmed_flush_lsn: the stream begins there at the earliest
+}
+
+// findSlot returns nil where there is none.
+func findSlot(ctx context.Context, conn *pgx.Conn, name string) (*slotInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	var s slotInfo
+	var flushed string
+	rows, _ := conn.Query(ctx, `
+SELECT coalesce(plugin, ''), coalesce(database::text, ''), active, coalesce(wal_status, ''), coalesce(confirmed_flush_lsn, '0/0')::text
+FROM pg_replication_slots WHERE slot_name = $1`, name)
+	n, err := pgx.ForEachRow(rows, []any{&s.Plugin, &s.Database, &s.Active, &s.WALStatus, &flushed}, func() (err error) {
+		s.Flushed, err = parseLSN(flushed)
+		return err
+	})
+	if err != nil {
+		return nil, during("looking for slot "+name, err)
+	}
+	if n.RowsAffected() == 0 {
+		return nil, nil
+	}
+	return &s, nil
+}
+
+// serverInfo is what the feeder needs to know of the server itself.
+type serverInfo struct {
+	Version     int // server_version_num
+	WALLevel    string
+	SlotKeepWAL string // max_slot_wal_keep_size
+	MayCreate   bool   // CREATE on the database: a publication takes it
+}
+
+func askServer(ctx context.Context, conn *pgx.Conn) (serverInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, _ := conn.Query(ctx, `
+SELECT current_setting('server_version_num')::int, current_setting('wal_level'), current_setting('max_slot_wal_keep_size'),
+       has_database_privilege(current_database(), 'CREATE')`)
+	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[serverInfo])
+	return s, during("asking the server for its settings", err)
+}

@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"invalidator/cdc"
+)
+
+// decoder turns the stream's messages into calls of a Handler. It belongs to Run's goroutine.
+type decoder struct {
+	source    string
+	origin    origin
+	relations relations
+	out       cdc.Handler
+
+	done    lsn // behind everything handed over
+	open    bool
+	begin   beginMessage
+	ordinal int64
+}
+
+// message handles one pgoutput message.
+func (d *decoder) message(ctx context.Context, text string) error {
+	c := &cursor{s: text}
+	kind := c.byte()
+	var err error
+	switch kind {
+	case msgBegin:
+		d.begin, err = parseBegin(c)
+		d.open, d.ordinal = true, 0
+	case msgCommit:
+		err = d.commit(ctx, c)
+	case msgRelation:
+		var m relationMessage
+		if m, err = parseRelation(c); err == nil {
+			d.relations.put(ctx, m)
+		}
+	case msgInsert, msgUpdate, msgDelete:
+		err = d.row(ctx, kind, c)
+	case msgTruncate:
+		err = d.truncate(ctx, c)
+	case msgMessage:
+		err = d.logical(ctx, c)
+	case msgOrigin, msgType: // where a change was made first, and a type's name: the catalogue says more
+	default:
+		err = fmt.Errorf("no message of protocol version 1 begins with %q", kind)
+	}
+	if err != nil {
+		return d.failed(err, fmt.Sprintf("decoding message %q", kind))
+	}
+	return nil
+}
+
+func (d *decoder) commit(ctx context.Context, c *cursor) error {
+	m, err := parseCommit(c)
+	if err != nil {
+		return err
+	}
+	d.open, d.done = false, m.end
+	return handlerFailed(d.out.Committed(ctx, d.origin.position(m.end), m.at))
+}
+
+// idle says that the server's log has moved on to end with nothing in it for us: every transaction that ended before end
+// came before this word of the server, and has been handed over.
+func (d *decoder) idle(ctx context.Context, end lsn, at time.Time) error {
+	if d.open || end <= d.done {
+		return nil
+	}
+	d.done = end
+	return handlerFailed(d.out.Committed(ctx, d.origin.position(end), at))
+}
+
+func (d *decoder) row(ctx context.Context, kind byte, c *cursor) error {
+	m, err := parseRow(c)
+	if err != nil {
+		return err
+	}
+	rel, err := d.relation(m.relation)
+	if err != nil || !rel.included {
+		return err
+	}
+	ch, err := readRow(m, rel)
+	if err != nil {
+		return &cdc.SourceError{Source: d.source, Table: rel.table, At: d.origin.position(d.begin.commit), Err: fmt.Errorf("reading a row: %w", err)}
+	}
+	switch kind {
+	case msgInsert:
+		ch.Op = cdc.Insert
+	case msgUpdate:
+		ch.Op = cdc.Update
+	case msgDelete:
+		ch.Op = cdc.Delete
+	}
+	return d.change(ctx, rel, ch)
+}
+
+// readRow reads the images of a row change. An update has no old one where the replica identity did not change.
+func readRow(m rowMessage, rel *relation) (*cdc.RowChange, error) {
+	ch := &cdc.RowChange{}
+	err := m.tuples(func(kind byte, c *cursor) (err error) {
+		if kind == tupleNew {
+			ch.After, err = readTuple(c, rel, false)
+		} else {
+			ch.Before, err = readTuple(c, rel, kind == tupleKey)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if ch.Before == nil && ch.After == nil {
+		return nil, errShortMessage
+	}
+	for i := range ch.After { // an unchanged TOAST value is in the old row, where the log has that
+		if ch.After[i].Kind == cdc.Absent && ch.Before != nil {
+			ch.After[i] = ch.Before[i]
+		}
+	}
+	return ch, nil
+}
+
+func (d *decoder) truncate(ctx context.Context, c *cursor) error {
+	m, err := parseTruncate(c)
+	if err != nil {
+		return err
+	}
+	for _, id := range m.relations {
+		rel, err := d.relation(id)
+		if err != nil {
+			return err
+		}
+		if !rel.included {
+			continue
+		}
+		if err := d.change(ctx, rel, &cdc.RowChange{Op: cdc.Truncate}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) logical(ctx context.Context, c *cursor) error {
+	m, err := parseMessage(c)
+	if err != nil {
+		return err
+	}
+	ch := &cdc.RowChange{Op: cdc.Message, Prefix: m.prefix, Content: []byte(m.content)}
+	if m.transactional {
+		return d.change(ctx, &relation{}, ch)
+	}
+	// Outside of any transaction. The next keepalive lies behind it.
+	ch.Source, ch.Connector, ch.Position = d.source, cdc.Postgres, d.origin.position(m.at)
+	ch.Database = d.relations.database
+	return handlerFailed(d.out.Change(ctx, ch))
+}
+
+// change hands over a change of the open transaction.
+func (d *decoder) change(ctx context.Context, rel *relation, ch *cdc.RowChange) error {
+	ch.Source, ch.Connector = d.source, cdc.Postgres
+	ch.TableID, ch.Columns, ch.KeyColumns = rel.table, rel.columns, rel.keyNames
+	ch.Database = d.relations.database
+	ch.CommitTime = d.begin.at
+	ch.Position = d.origin.position(d.begin.commit) // a start from here brings the whole transaction
+	ch.Tx = strconv.FormatUint(uint64(d.begin.xid), 10)
+	ch.Ordinal = d.ordinal
+	d.ordinal++
+	return handlerFailed(d.out.Change(ctx, ch))
+}
+
+func (d *decoder) relation(id uint32) (*relation, error) {
+	rel := d.relations.byID[id]
+	if rel == nil {
+		return nil, fmt.Errorf("relation %d was never described", id)
+	}
+	return rel, nil
+}

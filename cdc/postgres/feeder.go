@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"invalidator/cdc"
+)
+
+// Config is one Postgres source.
+type Config struct {
+	Name     string   // the source's name
+	Hosts    []string // "host:port"; the first that answers and is a primary is used
+	Database string
+	User     string
+	Password string
+	TLS      *tls.Config // nil: no TLS
+	// Publication names the publication that is read; "invalidator" where empty.
+	Publication string
+	// Slot names the replication slot. Where empty it is "invalidator_<Name>", in lower case, with '_' for whatever a slot's
+	// name cannot hold. Slots are the cluster's, not the database's: two sources must not share one.
+	Slot    string
+	Include *cdc.Include // chooses tables by schema.table
+}
+
+// Feeder reads one database's log by logical replication. It is a cdc.Feeder.
+type Feeder struct {
+	cfg Config
+	log *slog.Logger
+
+	// confirmed is the highest LSN that Confirm told since Run began, or where Run began. Nothing above it is ever reported to
+	// the server as flushed.
+	confirmed atomic.Uint64
+}
+
+var _ cdc.Feeder = (*Feeder)(nil)
+
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+// New checks cfg and asks no server.
+func New(cfg Config, log *slog.Logger) (*Feeder, error) {
+	if cfg.Publication == "" {
+		cfg.Publication = "invalidator"
+	}
+	if cfg.Slot == "" {
+		cfg.Slot = defaultSlot(cfg.Name)
+	}
+	var wrong []error
+	if cfg.Name == "" {
+		wrong = append(wrong, errors.New("it has no name"))
+	}
+	if len(cfg.Hosts) == 0 {
+		wrong = append(wrong, errors.New("it has no hosts"))
+	}
+	for _, h := range cfg.Hosts {
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			wrong = append(wrong, fmt.Errorf("host %q is not host:port", h))
+		}
+	}
+	if cfg.Database == "" {
+		wrong = append(wrong, errors.New("it has no database"))
+	}
+	if cfg.User == "" {
+		wrong = append(wrong, errors.New("it has no user"))
+	}
+	if !slotName.MatchString(cfg.Slot) {
+		wrong = append(wrong, fmt.Errorf("slot %q is not a slot's name: 1 to 63 of a-z, 0-9 and _", cfg.Slot))
+	}
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("source %q: %w", cfg.Name, errors.Join(wrong...))
+	}
+	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name)}, nil
+}
+
+func defaultSlot(source string) string {
+	s := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower("invalidator_"+source))
+	return s[:min(len(s), 63)]
+}
+
+// Confirm implements cdc.Feeder. The server hears of it with the next status message, within statusInterval.
+func (f *Feeder) Confirm(p cdc.Position) {
+	at, err := parseLSN(p.LSN)
+	if err != nil { // another kind of source's position: nothing to confirm here
+		return
+	}
+	for {
+		old := f.confirmed.Load()
+		if uint64(at) <= old || f.confirmed.CompareAndSwap(old, uint64(at)) {
+			return
+		}
+	}
+}
+
+// Run implements cdc.Feeder.
+func (f *Feeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
+	err := f.run(ctx, from, out)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return f.runError(err)
+}
+
+func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
+	s, err := f.open(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	f.confirmed.Store(uint64(s.start))
+	if err := out.Started(ctx, s.origin.position(s.start)); err != nil {
+		return handlerFailed(err)
+	}
+	st, err := s.stream(ctx, f.cfg, func() lsn { return lsn(f.confirmed.Load()) })
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	f.log.Info("reading the log", "slot", f.cfg.Slot, "publication", f.cfg.Publication, "from", s.start.String())
+
+	d := &decoder{
+		source: f.cfg.Name, origin: s.origin, out: out, done: s.start,
+		relations: relations{
+			database: f.cfg.Database, include: f.cfg.Include, describe: s.catalog.describe, log: f.log,
+			byID: map[uint32]*relation{},
+		},
+	}
+	receiving, stop := context.WithCancel(ctx)
+	queue := newQueue()
+	received := make(chan error, 1)
+	go func() {
+		defer close(queue.items)
+		received <- st.receive(receiving, queue)
+	}()
+	err = deliver(ctx, queue, d)
+	stop()
+	cut := <-received // seen only after everything that came before it was handed over
+	if isState(cut, stateUndefinedObject) {
+		cut = f.noPublicationThen(s.origin.position(d.done), cut)
+	}
+	return errors.Join(err, cut)
+}
+
+// deliver hands over what is queued until the queue is closed.
+func deliver(ctx context.Context, q *queue, d *decoder) error {
+	for {
+		var it item
+		var open bool
+		select {
+		case it, open = <-q.items:
+			if !open {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		var err error
+		if it.message != "" {
+			err = d.message(ctx, it.message)
+		} else {
+			err = d.idle(ctx, it.end, it.at)
+		}
+		q.done(it)
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"invalidator/cdc"
+)
+
+// publicationComment marks a publication of our own making. Only such a one is ever altered.
+const publicationComment = "made by invalidator, which adds tables of its include list to it"
+
+// ensurePublication makes the publication if it is not there, and adds to one of our own what Include chooses by now. It
+// reports whether it made it.
+func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) (made bool, err error) {
+	tables, err := listIncluded(ctx, conn, f.cfg.Publication, f.cfg.Include)
+	if err != nil {
+		return false, err
+	}
+	pub, err := findPublication(ctx, conn, f.cfg.Publication)
+	if err != nil {
+		return false, err
+	}
+	for _, t := range tables {
+		if e := f.unfit(t); e != nil {
+			f.log.Error("a table cannot be fed", "table", t.String(), "error", e.Err, "hint", e.Hint)
+		}
+	}
+	missing := unpublished(tables, pub)
+	if pub == nil {
+		if len(missing) == 0 {
+			return false, f.problem(fmt.Errorf("no table of database %s that can be fed matches the include list", f.cfg.Database),
+				"check include: patterns are schema.table; invalidator check names the tables that cannot be fed")
+		}
+		return true, f.createPublication(ctx, conn, missing)
+	}
+	if len(missing) == 0 {
+		return false, nil
+	}
+	if !pub.ours() {
+		f.log.Error("tables are missing from a publication that we did not make, and are not fed",
+			"publication", f.cfg.Publication, "tables", names(missing), "hint", f.addStatement(missing))
+		return false, nil
+	}
+	_, err = conn.Exec(ctx, f.addStatement(missing))
+	switch {
+	case isState(err, stateDuplicateObject): // somebody was faster: the next start sees what is left
+	case isState(err, stateNoPrivilege):
+		f.log.Error("tables may not be added to the publication, and are not fed", "tables", names(missing), "error", err,
+			"hint", "as the tables' owner run: "+f.addStatement(missing))
+	case err != nil:
+		return false, during("adding tables to publication "+f.cfg.Publication, err)
+	default:
+		f.log.Info("tables added to the publication: their earlier changes were not fed", "publication", f.cfg.Publication, "tables", names(missing))
+	}
+	return false, nil
+}
+
+func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables []tableInfo) error {
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, f.createStatement(tables)); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, fmt.Sprintf("COMMENT ON PUBLICATION %s IS '%s'", quote(f.cfg.Publication), publicationComment))
+		return err
+	})
+	switch {
+	case isState(err, stateDuplicateObject): // another feeder of the same database made it meanwhile
+		return nil
+	case isState(err, stateNoPrivilege):
+		return &cdc.SourceError{
+			Source: f.cfg.Name, Err: &serverError{doing: "creating publication " + f.cfg.Publication, pg: pgError(err)},
+			Hint: fmt.Sprintf("as the tables' owner with CREATE on the database run: %s", f.createStatement(tables)),
+		}
+	case err != nil:
+		return during("creating publication "+f.cfg.Publication, err)
+	}
+	f.log.Info("publication made", "publication", f.cfg.Publication, "tables", names(tables))
+	return nil
+}
+
+func (f *Feeder) createStatement(tables []tableInfo) string {
+	return fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s", quote(f.cfg.Publication), quoted(tables))
+}
+
+func (f *Feeder) addStatement(tables []tableInfo) string {
+	return fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", quote(f.cfg.Publication), quoted(tables))
+}
+
+// unpublished are the tables that can be fed and are not in the publication, which may be nil. A partitioned table is
+// published so that partitions to come are.
+func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
+	var missing []tableInfo
+	for _, t := range tables {
+		switch {
+		case t.Unlogged || !t.HasIdentity:
+		case pub != nil && (t.Listed || t.Published || pub.AllTables):
+		default:
+			missing = append(missing, t)
+		}
+	}
+	return missing
+}
+
+// unfit says why a table cannot be published, or nil. A table without an identity is not: its own application could then
+// no longer update or delete its rows.
+func (f *Feeder) unfit(t tableInfo) *cdc.SourceError {
+	e := &cdc.SourceError{Source: f.cfg.Name, Table: t.id(f.cfg.Database)}
+	switch {
+	case t.Unlogged:
+		e.Err = errors.New("it is unlogged: its changes are in no log")
+		e.Hint = fmt.Sprintf("ALTER TABLE %s SET LOGGED", quote(t.Schema, t.Table))
+	case t.HasIdentity:
+		return nil
+	case t.Identity == "n":
+		e.Err = errors.New("its replica identity is NOTHING: once published, its updates and deletes would fail")
+		e.Hint = fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
+	case t.Identity == "i":
+		e.Err = errors.New("the index of its replica identity is gone: once published, its updates and deletes would fail")
+		e.Hint = fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
+	default:
+		e.Err = errors.New("it has no primary key that is checked at once, and no replica identity: once published, its updates and deletes would fail")
+		e.Hint = fmt.Sprintf("add a primary key, or ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
+	}
+	return e
+}
+
+func quoted(tables []tableInfo) string {
+	var s []string
+	for _, t := range tables {
+		s = append(s, quote(t.Schema, t.Table))
+	}
+	return strings.Join(s, ", ")
+}
+
+func names(tables []tableInfo) string {
+	var s []string
+	for _, t := range tables {
+		s = append(s, t.String())
+	}
+	return strings.Join(s, ", ")
+}

@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"invalidator/cdc"
+)
+
+// relation is one layout of a table, as a relation message and the catalogue describe it.
+type relation struct {
+	table    cdc.TableID
+	included bool // the rest is empty where not
+
+	columns  *cdc.Columns
+	keyNames []string
+	kinds    []cdc.Kind
+	identity []bool // columns of the replica identity; Column.Key differs under FULL
+}
+
+// description is what a relation message leaves out.
+type description struct {
+	types []string // as format_type writes them
+	bases []uint32 // for a domain the type beneath it
+	keys  []string // names of the primary key's columns
+}
+
+// describer asks the catalogue about a relation.
+type describer func(ctx context.Context, m relationMessage) (description, error)
+
+// relations holds what the stream has said about tables so far.
+type relations struct {
+	database string
+	include  *cdc.Include
+	describe describer
+	log      *slog.Logger
+	byID     map[uint32]*relation
+}
+
+// put takes a relation message in. cdc.Columns stay the same pointer while the layout stays the same: the server repeats
+// the message after every change of its cache.
+func (r *relations) put(ctx context.Context, m relationMessage) {
+	rel := &relation{table: cdc.TableID{Database: r.database, Schema: m.schema, Table: m.table}}
+	defer func() { r.byID[m.id] = rel }()
+	if rel.included = r.include.Match(m.schema, m.table); !rel.included {
+		return
+	}
+	d, err := r.describe(ctx, m)
+	if err != nil || len(d.types) != len(m.columns) || len(d.bases) != len(m.columns) {
+		r.log.Warn("the catalogue does not describe a table: its column types are left open", "table", rel.table.String(), "error", err)
+		d = description{types: make([]string, len(m.columns)), bases: make([]uint32, len(m.columns))}
+	}
+	list := make([]cdc.Column, len(m.columns))
+	for i, c := range m.columns {
+		key := c.identity
+		if m.identity == 'f' { // flags every column; a record key of the whole row would tear a row's changes apart
+			key = slices.Contains(d.keys, c.name)
+		}
+		list[i] = cdc.Column{Name: c.name, Type: d.types[i], Key: key}
+		oid := c.oid
+		if d.bases[i] != 0 {
+			oid = d.bases[i]
+		}
+		rel.kinds = append(rel.kinds, kindOf(oid))
+		rel.identity = append(rel.identity, c.identity)
+		if key {
+			rel.keyNames = append(rel.keyNames, c.name)
+		}
+	}
+	if before := r.byID[m.id]; before != nil && before.included && before.table == rel.table && slices.Equal(before.columns.List, list) {
+		rel.columns = before.columns
+	} else {
+		rel.columns = cdc.NewColumns(list)
+	}
+}

@@ -1,0 +1,145 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"invalidator/cdc"
+)
+
+// minVersion is the oldest server that is read: 15 tells of column lists and row filters, and sends no empty transactions.
+const minVersion = 150000
+
+// session is a Run's two connections to one host, and where its stream begins.
+type session struct {
+	catalog *catalog
+	repl    *pgconn.PgConn
+	origin  origin
+	start   lsn
+}
+
+func (s *session) close() {
+	s.catalog.close()
+	closeConn(s.repl)
+}
+
+// open connects, makes publication and slot where they are missing and may be made, and finds where to begin.
+func (f *Feeder) open(ctx context.Context, from cdc.Position) (*session, error) {
+	host, conn, err := f.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{catalog: &catalog{host: host, conn: conn, dial: f.connectTo}}
+	if err := f.fitServer(ctx, conn); err != nil {
+		s.catalog.close()
+		return nil, err
+	}
+	if s.repl, err = f.connectReplication(ctx, host); err != nil {
+		s.catalog.close()
+		return nil, err
+	}
+	if err := f.begin(ctx, s, from); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (f *Feeder) fitServer(ctx context.Context, conn *pgx.Conn) error {
+	server, err := askServer(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if server.Version < minVersion {
+		return f.problem(fmt.Errorf("the server is Postgres %d", server.Version/10000), "Postgres 15 or newer is needed")
+	}
+	if server.WALLevel != "logical" {
+		return f.problem(fmt.Errorf("the server's wal_level is %s: its log does not hold rows", server.WALLevel),
+			"ALTER SYSTEM SET wal_level = logical, then restart the server")
+	}
+	return nil
+}
+
+// begin fills in s.origin and s.start. The publication comes first: the server looks it up as of the place in the log that
+// it decodes, so that a slot older than its publication never gets past its beginning.
+func (f *Feeder) begin(ctx context.Context, s *session, from cdc.Position) error {
+	id, err := pglogrepl.IdentifySystem(ctx, s.repl)
+	if err != nil {
+		return during("asking the server who it is", err)
+	}
+	s.origin = origin{systemID: id.SystemID, timeline: id.Timeline}
+	slot, err := findSlot(ctx, s.catalog.conn, f.cfg.Slot)
+	if err != nil {
+		return err
+	}
+	if err := f.fitSlot(slot, from); err != nil {
+		return err
+	}
+	if !from.IsZero() {
+		if err := f.resumable(ctx, s, id, slot, from); err != nil {
+			return err
+		}
+	}
+	if slot != nil {
+		pub, err := findPublication(ctx, s.catalog.conn, f.cfg.Publication)
+		if err != nil {
+			return err
+		}
+		if pub == nil {
+			return f.noPublication(from)
+		}
+	}
+	if _, err := f.ensurePublication(ctx, s.catalog.conn); err != nil {
+		return err
+	}
+	switch {
+	case !from.IsZero():
+		s.start, err = parseLSN(from.LSN)
+	case slot != nil:
+		s.start = slot.Flushed
+	default:
+		s.start, err = f.createSlot(ctx, s.repl)
+	}
+	return err
+}
+
+func (f *Feeder) createSlot(ctx context.Context, conn *pgconn.PgConn) (lsn, error) {
+	f.log.Info("making the replication slot, which waits for transactions that are open", "slot", f.cfg.Slot)
+	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, f.cfg.Slot, "pgoutput",
+		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT"})
+	if isState(err, stateNoPrivilege) {
+		return 0, &cdc.SourceError{
+			Source: f.cfg.Name, Err: &serverError{doing: "making slot " + f.cfg.Slot, pg: pgError(err)},
+			Hint: fmt.Sprintf("ALTER ROLE %s REPLICATION, or as somebody who may: SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", quote(f.cfg.User), f.cfg.Slot),
+		}
+	}
+	if err != nil {
+		return 0, during("making slot "+f.cfg.Slot, err)
+	}
+	return parseLSN(made.ConsistentPoint)
+}
+
+// stream starts the replication. flushed says what the server may forget; it is never zero.
+//
+// Protocol version 1 is asked for: it sends a transaction after its commit and whole. Later versions can also send
+// transactions that are still open (2) or only prepared (3), and nothing of those may be acted on.
+func (s *session) stream(ctx context.Context, cfg Config, flushed func() lsn) (*stream, error) {
+	publication := strings.ReplaceAll(quote(cfg.Publication), "'", "''")
+	err := pglogrepl.StartReplication(ctx, s.repl, cfg.Slot, s.start, pglogrepl.StartReplicationOptions{
+		Mode:       pglogrepl.LogicalReplication,
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + publication + "'", "messages 'true'"},
+	})
+	if err != nil {
+		return nil, during("starting to read slot "+cfg.Slot, err)
+	}
+	taken, err := s.repl.Hijack()
+	if err != nil {
+		return nil, during("taking the connection over", err)
+	}
+	return &stream{conn: taken, status: s.repl, flushed: flushed, received: s.start}, nil
+}
