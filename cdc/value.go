@@ -6,18 +6,18 @@ import "strings"
 type Kind uint8
 
 const (
-	Absent  Kind = iota // not in the image: unchanged TOAST, minimal row image, a column the envelope lacks
-	Null                // SQL NULL
-	Bool                // text is the source's own: "t" and "f" for Postgres, "1" and "0" for MySQL
-	Integer             // decimal digits, any size, maybe with a leading '-'
-	Decimal             // exact digits with the declared scale: "500.00"; also NaN and Infinity of Postgres
-	Float               // the shortest text at the column's own width; refused in a key
-	Text                // UTF-8; also dates, times, enum and set labels, UUIDs, arrays: as SELECT shows them
-	Bytes               // S holds the raw bytes; Text() shows them as the source's SELECT would
-	Bytea               // as Bytes, of Postgres: Text() is \x and lower-case hex
-	JSON                // a whole document as the source wrote it; refused in a key
-	Unclear             // S is what the envelope said, but not what it means (a decimal without its scale); Why says
-	Ambiguous           // the envelope leaves a few texts open (an integer below zero that may be unsigned): Candidates
+	Absent    Kind = iota // not in the image: unchanged TOAST, minimal row image, a column the envelope lacks
+	Null                  // SQL NULL
+	Bool                  // text is the source's own: "t" and "f" for Postgres, "1" and "0" for MySQL
+	Integer               // decimal digits, any size, maybe with a leading '-'
+	Decimal               // exact digits with the declared scale: "500.00"; also NaN and Infinity of Postgres
+	Float                 // the shortest text at the column's own width; refused in a key
+	Text                  // UTF-8; also dates, times, enum and set labels, UUIDs, arrays: as SELECT shows them
+	Bytes                 // S holds the raw bytes; Text() shows them as the source's SELECT would
+	Bytea                 // as Bytes, of Postgres: Text() is \x and lower-case hex
+	JSON                  // a whole document as the source wrote it; refused in a key
+	Unclear               // S is what the envelope said, but not what it means (a decimal without its scale); Why says
+	Ambiguous             // the envelope leaves a few texts open (an integer below zero that may be unsigned): Candidates
 )
 
 // candidateSep stands between the texts of an Ambiguous value: no text that a key is made of can hold it.

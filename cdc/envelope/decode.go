@@ -1,7 +1,11 @@
 package envelope
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"unicode/utf8"
 
 	"invalidator/cdc"
 )
@@ -19,14 +23,283 @@ type Config struct {
 
 // Decoder reads records back into changes. It is safe for concurrent use.
 type Decoder struct {
-	Config
+	conf        Config
+	placeholder placeholder
+	tables      cache[*table]
+	schemas     cache[*lastSchema] // by topic, and whether of the key
 }
 
 // NewDecoder checks the configuration.
-func NewDecoder(c Config) (*Decoder, error) { return &Decoder{c}, nil }
+func NewDecoder(c Config) (*Decoder, error) {
+	if c.Format != "" && c.Format != Auto {
+		return nil, fmt.Errorf("format %q is not known (use %q)", c.Format, Auto)
+	}
+	if c.Select == nil {
+		return nil, errors.New("a decoder needs a Select")
+	}
+	return &Decoder{conf: c, placeholder: newPlaceholder(c.Unavailable)}, nil
+}
 
 // Decode reads one record. Exactly one of its results is set: the change, the word for why it is none (Ignored*), or a
 // *DecodeError. It keeps no part of the record.
 func (d *Decoder) Decode(rec Record) (c *cdc.RowChange, ignored string, err error) {
-	return nil, "", &DecodeError{Topic: rec.Topic, Err: errors.New("not built yet")}
+	failed := &DecodeError{Topic: rec.Topic}
+	c, ignored, failed.Err = d.decode(&rec, failed)
+	if failed.Err != nil {
+		return nil, "", failed
+	}
+	return c, ignored, nil
+}
+
+func (d *Decoder) decode(rec *Record, at *DecodeError) (*cdc.RowChange, string, error) {
+	if rec.Value == nil {
+		return d.tombstone(rec, at)
+	}
+	payload, schema, err := d.unwrap(rec.Topic, "value", rec.Value)
+	if err != nil {
+		return nil, "", err
+	}
+	if string(payload) == "null" {
+		return d.tombstone(rec, at)
+	}
+	r := reading{d: d, rec: rec, at: at, schema: schema}
+	if err := r.env.parse(payload); err != nil {
+		return nil, "", err
+	}
+	if word := r.env.noChange(); word != "" {
+		return nil, word, nil
+	}
+	return r.change()
+}
+
+// reading is one record being decoded.
+type reading struct {
+	d      *Decoder
+	rec    *Record
+	at     *DecodeError
+	schema *schema // nil where none wraps the value
+	env    envelope
+	src    source
+	table  *table
+	cols   *cdc.Columns
+	key    []string // names of the record key's fields; nil where it has none that can be read
+}
+
+func (r *reading) change() (*cdc.RowChange, string, error) {
+	op, err := r.env.operation()
+	if err != nil {
+		return nil, "", err
+	}
+	if err := r.src.parse(r.env.source); err != nil {
+		return nil, "", err
+	}
+	r.table = r.d.tableOf(&r.src)
+	r.at.Table = r.table.id
+	if op == cdc.Message {
+		c, err := r.message()
+		return c, "", err
+	}
+	if op == cdc.Read || op == cdc.Insert && r.src.isSnapshot() {
+		if op = cdc.Read; !r.d.conf.Snapshots {
+			return nil, IgnoredSnapshot, nil
+		}
+	}
+	if r.cols = r.d.conf.Select(r.table.source, r.table.id); r.cols == nil {
+		return nil, IgnoredUnmapped, nil
+	}
+	r.key = r.keyNames()
+	c := r.newChange(op)
+	if err := r.src.marker.parse(r.src.ours, c); err != nil {
+		return nil, "", err
+	}
+	if op != cdc.Truncate {
+		err = r.images(c)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return c, "", nil
+}
+
+// newChange fills what source and transaction say.
+func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
+	c := &cdc.RowChange{
+		Source: r.table.source, Connector: r.table.connector, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
+		CommitTime: r.src.time(), Position: r.src.position(), Tx: r.src.tx(),
+	}
+	id, order := r.env.transactionIn()
+	if c.Tx == "" {
+		c.Tx = id
+	}
+	if order > 0 {
+		c.Ordinal = order - 1
+	}
+	return c
+}
+
+func (r *reading) message() (*cdc.RowChange, error) {
+	c := r.newChange(cdc.Message)
+	c.Columns = nil
+	if err := r.src.marker.parse(r.src.ours, c); err != nil {
+		return nil, err
+	}
+	m := members{s: scanner{b: r.env.message}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil {
+			return nil, fmt.Errorf("reading message: %w", err)
+		}
+		if !ok {
+			return c, nil
+		}
+		switch string(name) {
+		case "prefix":
+			c.Prefix = textOf(value)
+		case "content":
+			if c.Content, err = base64Of(value); err != nil {
+				return nil, fmt.Errorf("reading message.content: %w", err)
+			}
+		}
+	}
+}
+
+// images decodes before and after, and checks that the op's own image is there.
+func (r *reading) images(c *cdc.RowChange) error {
+	var err error
+	if c.Before, err = r.image("before", r.env.before); err != nil {
+		return err
+	}
+	if c.After, err = r.image("after", r.env.after); err != nil {
+		return err
+	}
+	if c.Op != cdc.Delete {
+		if c.After == nil {
+			return fmt.Errorf("op %s without an after image", c.Op)
+		}
+		return nil
+	}
+	if c.Before == nil && len(r.rec.Key) > 0 && string(r.rec.Key) != "null" {
+		c.Before, err = r.d.keyRow(r.rec, r.table.connector, r.cols, r.at)
+	}
+	if err == nil && c.Before == nil {
+		return errors.New("a delete without a before image or key: nothing says which row (a table without replica identity?)")
+	}
+	return err
+}
+
+// image decodes the wanted columns of one image; nil for null.
+func (r *reading) image(which string, raw []byte) (cdc.Row, error) {
+	if isNull(raw) {
+		return nil, nil
+	}
+	if r.src.ours != nil {
+		return r.ownImage(which, raw)
+	}
+	row := make(cdc.Row, len(r.cols.List))
+	forms := r.forms()
+	m := members{s: scanner{b: raw}}
+	sent := r.sentCheck(which)
+	for {
+		name, value, ok, err := m.next()
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", which, err)
+		}
+		if !ok {
+			break
+		}
+		sent.see(r, name, value)
+		i := r.cols.Index(string(name))
+		if i < 0 {
+			continue
+		}
+		if row[i].Kind != cdc.Absent {
+			r.at.Column = r.cols.List[i].Name
+			return nil, fmt.Errorf("reading %s: the field stands twice", which)
+		}
+		if !r.d.placeholder.is(value) {
+			row[i] = forms[i].value(value)
+		}
+	}
+	sent.apply(row)
+	return row, nil
+}
+
+// ownImage decodes an image that our own feeder wrote.
+func (r *reading) ownImage(which string, raw []byte) (cdc.Row, error) {
+	row := make(cdc.Row, len(r.cols.List))
+	var buf [32]ownKind
+	kinds, err := r.src.marker.kinds(buf[:0], r.cols, which == "before")
+	if err != nil {
+		return nil, err
+	}
+	m := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", which, err)
+		}
+		if !ok {
+			return row, nil
+		}
+		i := r.cols.Index(string(name))
+		if i < 0 {
+			continue
+		}
+		if row[i].Kind != cdc.Absent {
+			err = errors.New("the field stands twice")
+		} else {
+			row[i], err = kinds[i].value(value, r.table.connector)
+		}
+		if err != nil {
+			r.at.Column = r.cols.List[i].Name
+			return nil, fmt.Errorf("reading %s: %w", which, err)
+		}
+	}
+}
+
+func isNull(raw []byte) bool { return raw == nil || string(raw) == "null" }
+
+// textOf is the text of a JSON string, or of anything else as it stands; empty for null.
+func textOf(raw []byte) string {
+	if isNull(raw) {
+		return ""
+	}
+	if raw[0] != '"' {
+		return string(raw)
+	}
+	text, _ := unquote(raw)
+	return string(text)
+}
+
+var errNotBase64 = errors.New("not base64 text")
+
+// base64Of decodes a JSON string of base64, plain or URL-safe; nil for null.
+func base64Of(raw []byte) ([]byte, error) {
+	if isNull(raw) {
+		return nil, nil
+	}
+	if raw[0] != '"' {
+		return nil, errNotBase64
+	}
+	text, ok := unquote(raw)
+	if !ok {
+		return nil, errNotBase64
+	}
+	enc := base64.StdEncoding
+	if bytes.ContainsAny(text, "-_") {
+		enc = base64.URLEncoding
+	}
+	out := make([]byte, 0, enc.DecodedLen(len(text)))
+	out, err := enc.AppendDecode(out, text)
+	if err != nil {
+		return nil, errNotBase64
+	}
+	return out, nil
+}
+
+func checkText(b []byte) error {
+	if !utf8.Valid(b) {
+		return errNotUTF8
+	}
+	return nil
 }

@@ -1,0 +1,239 @@
+package envelope
+
+import (
+	"bytes"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"invalidator/cdc"
+)
+
+// maxNumber bounds the bytes and the scale of a decimal: Postgres's longest has 147,455 digits.
+const (
+	maxNumber = 1 << 16
+	maxScale  = 20000
+)
+
+// mayBeUnsigned reports whether an integer below zero may be a bigint unsigned that Debezium sent as a long.
+func (f *form) mayBeUnsigned() bool { return f.bits == 0 && (f.conn == "" || mysqlLike(f.conn)) }
+
+func (f *form) integer(raw []byte) cdc.Value {
+	switch raw[0] {
+	case '"': // bigint.unsigned.handling.mode=precise or string
+		exact := form{reader: asDecimal, kind: cdc.Integer, conn: f.conn}
+		return exact.decimal(raw)
+	case 't', 'f':
+		if f.bits == 8 { // a converter has made tinyint(1) a boolean: 9 cannot be told from 1
+			return cdc.Value{Kind: cdc.Integer, S: boolText(raw[0] == 't', cdc.MySQL)}
+		}
+		return unclearValue(raw, whyType)
+	case '{', '[':
+		return unclearValue(raw, whyType)
+	}
+	text, ok := plainInteger(raw)
+	if !ok {
+		if f.reader == asItStands {
+			any := form{bits: 64}
+			return any.float(raw)
+		}
+		return unclearValue(raw, "a number that is no integer")
+	}
+	if text[0] != '-' || !f.unsigned && !f.mayBeUnsigned() {
+		return cdc.Value{Kind: cdc.Integer, S: text}
+	}
+	bits := f.bits
+	if bits == 0 {
+		bits = 64
+	}
+	n, err := strconv.ParseInt(text, 10, bits)
+	if err != nil {
+		if f.unsigned {
+			return unclearValue(raw, "below zero and too wide for its unsigned column")
+		}
+		return cdc.Value{Kind: cdc.Integer, S: text}
+	}
+	wrapped := strconv.FormatUint(uint64(n)&(1<<bits-1), 10)
+	if f.unsigned {
+		return cdc.Value{Kind: cdc.Integer, S: wrapped}
+	}
+	return cdc.MaybeOneOf(text, wrapped)
+}
+
+// maxExponent bounds how far an integer such as 1e3 is written out, in digits.
+const maxExponent = 40
+
+// plainInteger is an integer with all its digits; 1e3, as some writers of JSON have it, is 1000. ok is false for a
+// fraction.
+func plainInteger(raw []byte) (text string, ok bool) {
+	e := bytes.IndexAny(raw, ".eE")
+	if e < 0 {
+		if string(raw) == "-0" {
+			return "0", true
+		}
+		return string(raw), true
+	}
+	if raw[e] == '.' {
+		return "", false
+	}
+	exp, err := strconv.Atoi(strings.TrimPrefix(string(raw[e+1:]), "+"))
+	if err != nil || exp < 0 || exp > maxExponent {
+		return "", false
+	}
+	digits := string(raw[:e])
+	if digits == "0" || digits == "-0" {
+		return "0", true
+	}
+	return digits + strings.Repeat("0", exp), true
+}
+
+// decimal reads base64 of a big-endian two's complement number, or digits with their point. Where the two can be confused
+// (a text of digits alone, without a point, is base64 too), both are candidates.
+func (f *form) decimal(raw []byte) cdc.Value {
+	if raw[0] != '"' {
+		switch {
+		case raw[0] == '{':
+			return variableDecimal(raw)
+		case f.kind == cdc.Integer && isJSONInt(string(raw)):
+			return cdc.Value{Kind: cdc.Integer, S: string(raw)}
+		}
+		return unclearValue(raw, whyDouble)
+	}
+	text, ok := unquote(raw)
+	if !ok {
+		return unclearValue(raw, whyText)
+	}
+	asDigits := f.length != strict && isDecimalText(text)
+	if asDigits && bytes.IndexByte(text, '.') < 0 && f.scale > 0 && f.reader == asDecimal && len(text)%4 == 0 {
+		asDigits = text[0] == 'N' && string(text) == "NaN" // digits of a scaled decimal have their point
+	}
+	if asDigits && (f.reader == asDecimalText || len(text)%4 != 0 || bytes.ContainsAny(text, ".-") || text[0] > '9') {
+		return f.digitsValue(raw, string(text))
+	}
+	if f.reader == asDecimalText {
+		return unclearValue(raw, "not the text of a number")
+	}
+	b, err := base64Of(raw)
+	if err != nil {
+		return unclearValue(raw, err.Error())
+	}
+	if f.scale == unknown {
+		return unclearValue(raw, "base64 decimal without a scale (declare it under columns: decimal(10,2))")
+	}
+	value := unscaled(raw, b, f.scale, f.kind)
+	if asDigits && value.Kind != cdc.Unclear {
+		return cdc.MaybeOneOf(value.S, string(text))
+	}
+	return value
+}
+
+// digitsValue is a number that came as its digits, with the zeros that its declared scale shows.
+func (f *form) digitsValue(raw []byte, text string) cdc.Value {
+	_, fraction, pointed := strings.Cut(text, ".")
+	if pointed && f.kind == cdc.Integer {
+		return unclearValue(raw, "a number that is no integer")
+	}
+	if missing := f.scale - len(fraction); missing > 0 && missing <= maxScale && text[len(text)-1] <= '9' {
+		if !pointed {
+			text += "."
+		}
+		text += strings.Repeat("0", missing)
+	}
+	return cdc.Value{Kind: f.kind, S: text}
+}
+
+// isDecimalText reports whether a text is a number's digits, or one of Postgres's three that have none.
+func isDecimalText(text []byte) bool {
+	switch string(text) {
+	case "NaN", "Infinity", "-Infinity":
+		return true
+	}
+	n := numberLen(text)
+	return n > 0 && n == len(text) && !bytes.ContainsAny(text, "eE")
+}
+
+func variableDecimal(raw []byte) cdc.Value {
+	const why = "a struct"
+	if raw[0] != '{' {
+		return unclearValue(raw, whyType)
+	}
+	var scale, value []byte
+	others := 0
+	var unread []byte
+	err := parseMembers(raw, func(name []byte) *[]byte {
+		switch string(name) {
+		case "scale":
+			return &scale
+		case "value":
+			return &value
+		}
+		others++
+		unread = nil
+		return &unread
+	})
+	if err != nil || others > 0 || scale == nil || value == nil {
+		return unclearValue(raw, why)
+	}
+	n := smallInt(string(scale))
+	b, err := base64Of(value)
+	if err != nil || b == nil || n == unknown && string(scale) != "-1" {
+		return unclearValue(raw, why)
+	}
+	return unscaled(raw, b, n, cdc.Decimal)
+}
+
+// unscaled writes a two's complement number with its decimal point.
+func unscaled(raw, b []byte, scale int, kind cdc.Kind) cdc.Value {
+	if len(b) == 0 || len(b) > maxNumber || scale > maxScale || scale < -maxScale {
+		return unclearValue(raw, "no decimal number")
+	}
+	var text []byte
+	if len(b) <= 8 {
+		n := int64(int8(b[0]))
+		for _, c := range b[1:] {
+			n = n<<8 | int64(c)
+		}
+		text = strconv.AppendInt(make([]byte, 0, 24), n, 10)
+	} else {
+		n := new(big.Int).SetBytes(b)
+		if b[0] >= 0x80 {
+			n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+		}
+		text = n.Append(nil, 10)
+	}
+	return cdc.Value{Kind: kind, S: string(point(text, scale))}
+}
+
+// point puts a decimal point before the last scale digits.
+func point(digits []byte, scale int) []byte {
+	first := 0
+	if digits[0] == '-' {
+		first = 1
+	}
+	switch {
+	case scale == 0:
+		return digits
+	case scale < 0:
+		if digits[first] == '0' {
+			return digits
+		}
+		return append(digits, bytes.Repeat([]byte{'0'}, -scale)...)
+	}
+	if missing := scale + 1 - (len(digits) - first); missing > 0 {
+		digits = slices.Insert(digits, first, bytes.Repeat([]byte{'0'}, missing)...)
+	}
+	return slices.Insert(digits, len(digits)-scale, '.')
+}
+
+func (f *form) float(raw []byte) cdc.Value {
+	text := string(raw)
+	if raw[0] == '"' { // NaN and Infinity have no JSON number
+		text = textOf(raw)
+	}
+	n, err := strconv.ParseFloat(text, f.bits)
+	if err != nil {
+		return unclearValue(raw, "not a number")
+	}
+	return cdc.Value{Kind: cdc.Float, S: strconv.FormatFloat(n, 'g', -1, f.bits)}
+}

@@ -1,0 +1,238 @@
+package envelope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"invalidator/cdc"
+)
+
+// envelope are the members of a Debezium envelope as they stand in the record.
+type envelope struct {
+	before, after, source, op, transaction, message []byte
+	tsMillis, status, id, ddl, tableChanges         []byte
+}
+
+// place is where a member's text goes; nil for one that is not read.
+func (e *envelope) place(name []byte) *[]byte {
+	switch string(name) {
+	case "before":
+		return &e.before
+	case "after":
+		return &e.after
+	case "source":
+		return &e.source
+	case "op":
+		return &e.op
+	case "transaction":
+		return &e.transaction
+	case "message":
+		return &e.message
+	case "ts_ms":
+		return &e.tsMillis
+	case "status":
+		return &e.status
+	case "id":
+		return &e.id
+	case "ddl":
+		return &e.ddl
+	case "tableChanges":
+		return &e.tableChanges
+	}
+	return nil
+}
+
+func (e *envelope) parse(raw []byte) error { return parseMembers(raw, e.place) }
+
+// parseMembers puts each member of an object where place says, and refuses one that stands twice.
+func parseMembers(raw []byte, place func(name []byte) *[]byte) error {
+	m := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil || !ok {
+			return err
+		}
+		if p := place(name); p != nil {
+			if *p != nil {
+				return fmt.Errorf("field %q stands twice", name)
+			}
+			*p = value
+		}
+	}
+}
+
+// noChange says by its word that a record which has no op is none of a row; empty for anything else.
+func (e *envelope) noChange() string {
+	switch {
+	case !isNull(e.op):
+		return ""
+	case e.ddl != nil || e.tableChanges != nil:
+		return IgnoredDDL
+	case e.status != nil && e.id != nil:
+		return IgnoredTransaction
+	case e.tsMillis != nil && e.source == nil && e.before == nil && e.after == nil:
+		return IgnoredHeartbeat
+	}
+	return ""
+}
+
+func (e *envelope) operation() (cdc.Op, error) {
+	switch string(e.op) {
+	case `"c"`, `"u"`, `"d"`, `"t"`, `"m"`, `"r"`:
+		return cdc.Op(e.op[1]), nil
+	case "", "null":
+		return 0, errors.New("no change record: it has no op")
+	}
+	return 0, fmt.Errorf("op %.20q is not known", e.op)
+}
+
+// transactionIn reads Debezium's transaction block: zero where there is none.
+func (e *envelope) transactionIn() (id string, order int64) {
+	if isNull(e.transaction) {
+		return "", 0
+	}
+	m := members{s: scanner{b: e.transaction}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil || !ok {
+			return id, order
+		}
+		switch string(name) {
+		case "id":
+			id = textOf(value)
+		case "total_order":
+			order = intOf(value)
+		}
+	}
+}
+
+// source are the members of the source block that are read.
+type source struct {
+	connector, name, db, schema, table []byte
+	snapshot, tsMillis, tsMicros       []byte
+	gtid, file, pos, txID, lsn, ours   []byte
+	marker                             marker
+}
+
+func (s *source) place(name []byte) *[]byte {
+	switch string(name) {
+	case "connector":
+		return &s.connector
+	case "name":
+		return &s.name
+	case "db":
+		return &s.db
+	case "schema":
+		return &s.schema
+	case "table":
+		return &s.table
+	case "snapshot":
+		return &s.snapshot
+	case "ts_ms":
+		return &s.tsMillis
+	case "ts_us":
+		return &s.tsMicros
+	case "gtid":
+		return &s.gtid
+	case "file":
+		return &s.file
+	case "pos":
+		return &s.pos
+	case "txId":
+		return &s.txID
+	case "lsn":
+		return &s.lsn
+	case "invalidator":
+		return &s.ours
+	}
+	return nil
+}
+
+func (s *source) parse(raw []byte) error {
+	if isNull(raw) {
+		return errors.New("no change record: it has an op and no source")
+	}
+	if err := parseMembers(raw, s.place); err != nil {
+		return fmt.Errorf("reading source: %w", err)
+	}
+	return nil
+}
+
+// isSnapshot reports whether the row was read by a snapshot of the whole table. An incremental snapshot's own rows have op
+// r; the mark on anything else is of the stream beside it.
+func (s *source) isSnapshot() bool {
+	switch string(s.snapshot) {
+	case "", "null", "false", `"false"`, `"incremental"`:
+		return false
+	}
+	return true
+}
+
+func (s *source) time() time.Time {
+	if us := intOf(s.tsMicros); us > 0 {
+		return time.UnixMicro(us).UTC()
+	}
+	if ms := intOf(s.tsMillis); ms > 0 {
+		return time.UnixMilli(ms).UTC()
+	}
+	return time.Time{}
+}
+
+func (s *source) tx() string {
+	if !isNull(s.gtid) {
+		return textOf(s.gtid)
+	}
+	return textOf(s.txID)
+}
+
+func (s *source) position() cdc.Position {
+	p := cdc.Position{File: textOf(s.file)}
+	if pos := intOf(s.pos); pos > 0 {
+		p.Pos = uint64(pos)
+	}
+	if lsn, err := strconv.ParseUint(string(s.lsn), 10, 64); err == nil {
+		p.LSN = fmt.Sprintf("%X/%X", lsn>>32, uint32(lsn))
+	}
+	return p
+}
+
+// intOf is the value of a JSON integer; 0 for anything else.
+func intOf(raw []byte) int64 {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// table is what source says about a record's table, made into strings once.
+type table struct {
+	source    string
+	connector cdc.Connector
+	id        cdc.TableID
+	plan      lastPlan // for records without a schema
+	key       atomic.Pointer[[]string]
+}
+
+func (d *Decoder) tableOf(s *source) *table {
+	var buf [160]byte
+	key := buf[:0]
+	for _, part := range [...][]byte{s.connector, s.name, s.db, s.schema, s.table} {
+		key = append(append(key, part...), ',')
+	}
+	if t, ok := d.tables.get(key); ok {
+		return t
+	}
+	t := &table{source: textOf(s.name), connector: cdc.Connector(textOf(s.connector))}
+	t.id.Table = textOf(s.table)
+	if mysqlLike(t.connector) || isNull(s.schema) {
+		t.id.Schema = textOf(s.db)
+	} else {
+		t.id.Database, t.id.Schema = textOf(s.db), textOf(s.schema)
+	}
+	return d.tables.put(bytes.Clone(key), t)
+}

@@ -1,0 +1,324 @@
+package envelope
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// The scanner walks JSON text without building anything of it: a worker wants a few columns of a record and passes over
+// the rest. It checks the grammar of what it passes over, and works in place; its memory is bounded by maxDepth.
+
+// maxDepth bounds nesting. A Debezium record with its schema has 8 levels; columns of nested arrays add theirs.
+const maxDepth = 64
+
+var (
+	errDepth    = fmt.Errorf("JSON nested deeper than %d levels", maxDepth)
+	errTrailing = errors.New("text after the JSON value")
+	errCut      = errors.New("JSON ends in the middle")
+)
+
+type scanner struct {
+	b []byte
+	i int
+}
+
+func (s *scanner) bad() error {
+	if s.i >= len(s.b) {
+		return errCut
+	}
+	return fmt.Errorf("not JSON at byte %d: %q", s.i, s.b[s.i])
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case ' ', '\t', '\n', '\r':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+// take consumes c, after space.
+func (s *scanner) take(c byte) bool {
+	s.space()
+	if s.i < len(s.b) && s.b[s.i] == c {
+		s.i++
+		return true
+	}
+	return false
+}
+
+// end checks that nothing follows.
+func (s *scanner) end() error {
+	if s.space(); s.i < len(s.b) {
+		return errTrailing
+	}
+	return nil
+}
+
+// raw returns the text of the next value.
+func (s *scanner) raw() ([]byte, error) {
+	s.space()
+	start := s.i
+	if err := s.skip(0); err != nil {
+		return nil, err
+	}
+	return s.b[start:s.i], nil
+}
+
+func (s *scanner) skip(depth int) error {
+	s.space()
+	if s.i >= len(s.b) {
+		return errCut
+	}
+	switch c := s.b[s.i]; c {
+	case '"':
+		return s.skipString()
+	case '{', '[':
+		if depth == maxDepth {
+			return errDepth
+		}
+		s.i++
+		return s.skipInside(c, depth+1)
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case 'n':
+		return s.word("null")
+	}
+	n := numberLen(s.b[s.i:])
+	if n == 0 {
+		return s.bad()
+	}
+	s.i += n
+	return nil
+}
+
+// skipInside passes over an object or array whose opening byte has been read.
+func (s *scanner) skipInside(open byte, depth int) error {
+	closing := open + 2 // ']' and '}' lie two after '[' and '{'
+	if s.take(closing) {
+		return nil
+	}
+	for {
+		if open == '{' {
+			if s.space(); s.i >= len(s.b) || s.b[s.i] != '"' {
+				return s.bad()
+			}
+			if err := s.skipString(); err != nil {
+				return err
+			}
+			if !s.take(':') {
+				return s.bad()
+			}
+		}
+		if err := s.skip(depth); err != nil {
+			return err
+		}
+		if s.take(',') {
+			continue
+		}
+		if s.take(closing) {
+			return nil
+		}
+		return s.bad()
+	}
+}
+
+func (s *scanner) word(w string) error {
+	if len(s.b)-s.i < len(w) {
+		return errCut
+	}
+	if string(s.b[s.i:s.i+len(w)]) != w {
+		return s.bad()
+	}
+	s.i += len(w)
+	return nil
+}
+
+func (s *scanner) skipString() error {
+	for s.i++; s.i < len(s.b); s.i++ {
+		switch c := s.b[s.i]; {
+		case c == '"':
+			s.i++
+			return nil
+		case c == '\\':
+			n := escapeLen(s.b[s.i:])
+			if n == 0 {
+				return s.bad()
+			}
+			s.i += n - 1
+		case c < 0x20:
+			return s.bad()
+		}
+	}
+	return errCut
+}
+
+// escapeLen is the length of the escape that b begins with; 0 where it is none.
+func escapeLen(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if hex4(b) >= 0 {
+			return 6
+		}
+	}
+	return 0
+}
+
+// hex4 reads \uXXXX; -1 where it is none.
+func hex4(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 32)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// numberLen is the length of the JSON number that b begins with; 0 where there is none.
+func numberLen(b []byte) int {
+	i := 0
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	n := digitsLen(b[i:])
+	if n == 0 || n > 1 && b[i] == '0' {
+		return 0
+	}
+	i += n
+	if i < len(b) && b[i] == '.' {
+		if n = digitsLen(b[i+1:]); n == 0 {
+			return 0
+		}
+		i += 1 + n
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if n = digitsLen(b[i:]); n == 0 {
+			return 0
+		}
+		i += n
+	}
+	return i
+}
+
+func digitsLen(b []byte) int {
+	n := 0
+	for n < len(b) && b[n] >= '0' && b[n] <= '9' {
+		n++
+	}
+	return n
+}
+
+func isJSONNumber(s string) bool { return s != "" && numberLen([]byte(s)) == len(s) }
+
+// members walks the members of one object.
+type members struct {
+	s       scanner
+	started bool
+}
+
+// next returns the next member: its name, unescaped, and its value's text. ok is false at the object's end, and on error.
+func (m *members) next() (name, value []byte, ok bool, err error) {
+	s := &m.s
+	if !m.started {
+		m.started = true
+		if !s.take('{') {
+			return nil, nil, false, errors.New("not a JSON object")
+		}
+		if s.take('}') {
+			return nil, nil, false, s.end()
+		}
+	} else if !s.take(',') {
+		if !s.take('}') {
+			return nil, nil, false, s.bad()
+		}
+		return nil, nil, false, s.end()
+	}
+	if s.space(); s.i >= len(s.b) || s.b[s.i] != '"' {
+		return nil, nil, false, s.bad()
+	}
+	start := s.i
+	if err := s.skipString(); err != nil {
+		return nil, nil, false, err
+	}
+	name, clear := unquote(s.b[start:s.i])
+	if !clear {
+		return nil, nil, false, errors.New("a field's name is not valid text")
+	}
+	if !s.take(':') {
+		return nil, nil, false, s.bad()
+	}
+	value, err = s.raw()
+	return name, value, err == nil, err
+}
+
+// unquote returns the text of a JSON string, which lies in raw itself where nothing is escaped. ok is false for half a
+// surrogate pair, which is no text.
+func unquote(raw []byte) (text []byte, ok bool) {
+	in := raw[1 : len(raw)-1]
+	i := 0
+	for i < len(in) && in[i] != '\\' {
+		i++
+	}
+	if i == len(in) {
+		return in, true
+	}
+	out := append(make([]byte, 0, len(in)), in[:i]...)
+	for i < len(in) {
+		if in[i] != '\\' {
+			out = append(out, in[i])
+			i++
+			continue
+		}
+		if in[i+1] != 'u' {
+			out = append(out, unescape(in[i+1]))
+			i += 2
+			continue
+		}
+		r := hex4(in[i:])
+		i += 6
+		if utf16.IsSurrogate(r) {
+			r = utf16.DecodeRune(r, hex4(in[i:]))
+			if r == utf8.RuneError {
+				return nil, false
+			}
+			i += 6
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return out, true
+}
+
+func unescape(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c
+}

@@ -1,0 +1,129 @@
+package envelope
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"invalidator/cdc"
+)
+
+// tombstone reads a record without a value: the row that its key names is gone.
+func (d *Decoder) tombstone(rec *Record, at *DecodeError) (*cdc.RowChange, string, error) {
+	if rec.Key == nil || string(rec.Key) == "null" {
+		return nil, IgnoredEmpty, nil
+	}
+	id, ok := tableOfTopic(rec.Topic)
+	if !ok {
+		return nil, "", errors.New("a tombstone, whose topic does not name a table as <prefix>.<schema>.<table>")
+	}
+	at.Table = id
+	cols := d.conf.Select("", id)
+	if cols == nil {
+		return nil, IgnoredUnmapped, nil
+	}
+	row, err := d.keyRow(rec, "", cols, at)
+	if err != nil {
+		return nil, "", err
+	}
+	names := fieldNames(d, rec, nil)
+	return &cdc.RowChange{TableID: id, Op: cdc.Tomb, Columns: cols, KeyColumns: names, Before: row}, "", nil
+}
+
+// keyNames are the names of the record key's fields, kept from record to record.
+func (r *reading) keyNames() []string {
+	var last []string
+	if p := r.table.key.Load(); p != nil {
+		last = *p
+	}
+	names := fieldNames(r.d, r.rec, last)
+	if len(names) > 0 && (len(last) == 0 || &names[0] != &last[0]) {
+		r.table.key.Store(&names)
+	}
+	return names
+}
+
+// fieldNames reads the names of a key's fields: last itself where they are those; nil where the key is none of fields.
+func fieldNames(d *Decoder, rec *Record, last []string) []string {
+	if isNull(rec.Key) {
+		return nil
+	}
+	payload, _, err := d.unwrap(rec.Topic, "key", rec.Key)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	n, same := 0, true
+	m := members{s: scanner{b: payload}}
+	for {
+		name, _, ok, err := m.next()
+		switch {
+		case err != nil:
+			return nil
+		case !ok && same && n == len(last):
+			return last
+		case !ok && same:
+			return last[:n:n]
+		case !ok:
+			return names
+		}
+		if same && (n == len(last) || last[n] != string(name)) {
+			names, same = append(names, last[:n]...), false
+		}
+		if n++; !same {
+			names = append(names, string(name))
+		}
+	}
+}
+
+// tableOfTopic takes a topic's last two parts; the prefix may hold dots itself.
+func tableOfTopic(topic string) (cdc.TableID, bool) {
+	rest, table, ok := cutLast(topic)
+	if !ok {
+		return cdc.TableID{}, false
+	}
+	_, schema, ok := cutLast(rest)
+	return cdc.TableID{Schema: schema, Table: table}, ok && schema != "" && table != ""
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '.')
+	if i < 0 {
+		return "", s, false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// keyRow is the row as far as the record's key knows it.
+func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at *DecodeError) (cdc.Row, error) {
+	payload, schema, err := d.unwrap(rec.Topic, "key", rec.Key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the key: %w", err)
+	}
+	var none lastPlan
+	plan := &none
+	if schema != nil {
+		plan = &schema.plan
+	}
+	forms := formsOf(plan, cols, conn, schema)
+	row := make(cdc.Row, len(cols.List))
+	m := members{s: scanner{b: payload}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil {
+			return nil, fmt.Errorf("reading the key: %w", err)
+		}
+		if !ok {
+			return row, nil
+		}
+		i := cols.Index(string(name))
+		if i < 0 {
+			continue
+		}
+		if row[i].Kind != cdc.Absent {
+			at.Column = cols.List[i].Name
+			return nil, errors.New("reading the key: the field stands twice")
+		}
+		row[i] = forms[i].value(value)
+	}
+}

@@ -1,0 +1,248 @@
+package envelope
+
+import (
+	"bytes"
+	"strconv"
+
+	"invalidator/cdc"
+)
+
+func unclearValue(raw []byte, why string) cdc.Value {
+	return cdc.Value{Kind: cdc.Unclear, S: string(raw), Why: why}
+}
+
+const (
+	whyType = "a value of another JSON type than its column's"
+	whyText = "text with half a surrogate pair"
+)
+
+// value reads one value. Whatever cannot be told is Unclear: one column never costs the others their keys.
+func (f *form) value(raw []byte) cdc.Value {
+	if raw[0] == 'n' {
+		return cdc.Value{Kind: cdc.Null}
+	}
+	switch f.reader {
+	case asUnclear:
+		return unclearValue(raw, f.why)
+	case asInteger:
+		return f.integer(raw)
+	case asDecimal, asDecimalText:
+		return f.decimal(raw)
+	case asVariable:
+		return variableDecimal(raw)
+	case asFloat:
+		return f.float(raw)
+	case asBool:
+		return f.bool(raw)
+	case asText:
+		return f.text(raw)
+	case asDocument:
+		return f.document(raw)
+	case asBase64:
+		return f.bytes(raw)
+	case asBits:
+		return f.bitString(raw)
+	case asDate:
+		return f.date(raw)
+	case asTimestamp:
+		return f.timestamp(raw)
+	case asTime:
+		return f.time(raw)
+	case asYear:
+		return f.year(raw)
+	case asArray:
+		return f.array(raw)
+	}
+	return f.stands(raw)
+}
+
+// stands reads a value of which nothing says what it is: as it stands.
+func (f *form) stands(raw []byte) cdc.Value {
+	switch raw[0] {
+	case '"':
+		text := form{kind: cdc.Text}
+		return text.text(raw)
+	case 't', 'f':
+		return f.bool(raw)
+	case '{':
+		return variableDecimal(raw)
+	case '[':
+		return unclearValue(raw, "an array of unknown type (declare it under columns)")
+	}
+	if bytes.IndexByte(raw, '.') >= 0 {
+		any := form{bits: 64}
+		return any.float(raw)
+	}
+	return f.integer(raw)
+}
+
+func (f *form) text(raw []byte) cdc.Value {
+	if raw[0] != '"' {
+		if f.reader == asText && raw[0] != '{' && raw[0] != '[' { // a number or boolean in a column declared as text
+			return cdc.Value{Kind: f.kind, S: string(raw)}
+		}
+		return unclearValue(raw, whyType)
+	}
+	text, ok := unquote(raw)
+	if !ok {
+		return unclearValue(raw, whyText)
+	}
+	return cdc.Value{Kind: f.kind, S: string(text)}
+}
+
+func (f *form) document(raw []byte) cdc.Value {
+	if raw[0] != '"' {
+		return cdc.Value{Kind: cdc.JSON, S: string(raw)}
+	}
+	text, ok := unquote(raw)
+	if !ok {
+		return unclearValue(raw, whyText)
+	}
+	return cdc.Value{Kind: cdc.JSON, S: string(text)}
+}
+
+// boolText is a boolean as SELECT shows it: MySQL's booleans are tinyint(1) and bit(1).
+func boolText(b bool, conn cdc.Connector) string {
+	switch {
+	case mysqlLike(conn) && b:
+		return "1"
+	case mysqlLike(conn):
+		return "0"
+	case b:
+		return "t"
+	}
+	return "f"
+}
+
+func (f *form) bool(raw []byte) cdc.Value {
+	switch raw[0] {
+	case 't', 'f':
+		if f.conn == "" { // a tombstone's key does not say which
+			b := raw[0] == 't'
+			return cdc.MaybeOneOf(boolText(b, cdc.Postgres), boolText(b, cdc.MySQL))
+		}
+		return cdc.Value{Kind: cdc.Bool, S: boolText(raw[0] == 't', f.conn)}
+	case '0', '1':
+		if len(raw) == 1 {
+			return cdc.Value{Kind: cdc.Bool, S: boolText(raw[0] == '1', f.conn)}
+		}
+	}
+	return unclearValue(raw, whyType)
+}
+
+func (f *form) bytes(raw []byte) cdc.Value {
+	b, err := base64Of(raw)
+	if err != nil {
+		return unclearValue(raw, err.Error())
+	}
+	for len(b) < f.length {
+		b = append(b, 0)
+	}
+	return cdc.Value{Kind: f.kind, S: string(b)}
+}
+
+// bitString reads Debezium's bits: a boolean for one, base64 of little-endian bytes for more. MySQL shows them as the text
+// of a number, Postgres as digits.
+func (f *form) bitString(raw []byte) cdc.Value {
+	var n uint64
+	switch raw[0] {
+	case 't':
+		n = 1
+	case 'f':
+	case '"':
+		b, err := base64Of(raw)
+		if err != nil {
+			return unclearValue(raw, err.Error())
+		}
+		if f.conn == cdc.Postgres {
+			return bitDigits(raw, b, f.length)
+		}
+		for i, c := range b {
+			if i >= 8 && c != 0 {
+				return unclearValue(raw, "more than 64 bits")
+			}
+			if i < 8 {
+				n |= uint64(c) << (8 * i)
+			}
+		}
+	default:
+		if !isJSONInt(string(raw)) || raw[0] == '-' || f.conn == cdc.Postgres {
+			return unclearValue(raw, whyType)
+		}
+		return cdc.Value{Kind: cdc.Integer, S: string(raw)}
+	}
+	if f.conn == cdc.Postgres {
+		return cdc.Value{Kind: cdc.Text, S: strconv.FormatUint(n, 2)}
+	}
+	return cdc.Value{Kind: cdc.Integer, S: strconv.FormatUint(n, 10)}
+}
+
+// maxBits bounds a bit string: Postgres allows 83,886,080, keys and columns that make sense far less.
+const maxBits = 1 << 16
+
+func bitDigits(raw, little []byte, length int) cdc.Value {
+	if length < 0 || length > maxBits {
+		return unclearValue(raw, "bits without their length")
+	}
+	digits := make([]byte, length)
+	for i := range digits {
+		digits[length-1-i] = '0'
+		if i/8 < len(little) {
+			digits[length-1-i] += little[i/8] >> (i % 8) & 1
+		}
+	}
+	return cdc.Value{Kind: cdc.Text, S: string(digits)}
+}
+
+// array shows an array of integers or texts as Postgres does.
+func (f *form) array(raw []byte) cdc.Value {
+	if raw[0] != '[' {
+		return unclearValue(raw, whyType)
+	}
+	out := []byte{'{'}
+	clear := true
+	err := elements(raw, func(el []byte) error {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		switch v := f.item.value(el); {
+		case el[0] == 'n':
+			out = append(out, "NULL"...)
+		case v.Kind == cdc.Integer:
+			out = append(out, v.S...)
+		case v.Kind == cdc.Text:
+			out = appendElement(out, v.S)
+		default:
+			clear = false
+		}
+		return nil
+	})
+	if err != nil || !clear {
+		return unclearValue(raw, "an array whose elements are not plain integers or texts")
+	}
+	return cdc.Value{Kind: cdc.Text, S: string(append(out, '}'))}
+}
+
+// appendElement appends a text as an element of an array, quoted where Postgres quotes.
+func appendElement(b []byte, s string) []byte {
+	plain := s != "" && !equalFoldNull(s)
+	for i := 0; i < len(s) && plain; i++ {
+		switch s[i] {
+		case '{', '}', ',', '"', '\\', ' ', '\t', '\n', '\r', '\v', '\f':
+			plain = false
+		}
+	}
+	if plain {
+		return append(b, s...)
+	}
+	b = append(b, '"')
+	for i := 0; i < len(s); i++ {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
+}
+
+func equalFoldNull(s string) bool { return len(s) == 4 && bytes.EqualFold([]byte(s), []byte("null")) }
