@@ -1,0 +1,208 @@
+package mysql
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"invalidator/cdc"
+)
+
+// server is what one server said about itself when it was connected to.
+type server struct {
+	addr       string
+	version    string
+	maria      bool
+	id         string            // server_uuid; MariaDB: server_id
+	gtid       bool              // positions are GTIDs
+	vars       map[string]string // its global variables, as far as we ask
+	collations map[uint64]string // collation id -> charset
+}
+
+func (s *server) connector() cdc.Connector {
+	if s.maria {
+		return cdc.MariaDB
+	}
+	return cdc.MySQL
+}
+
+func (s *server) flavor() string {
+	if s.maria {
+		return mysql.MariaDBFlavor
+	}
+	return mysql.MySQLFlavor
+}
+
+func (s *server) name() string {
+	if s.maria {
+		return "MariaDB"
+	}
+	return "MySQL"
+}
+
+// conn is a connection for questions. It dies with the context that it was opened under.
+type conn struct {
+	*client.Conn
+	server *server
+	close  func()
+}
+
+// connect opens the first host that answers and asks it who it is.
+func (f *Feeder) connect(ctx context.Context) (*conn, error) {
+	var all []error
+	for _, addr := range f.cfg.Hosts {
+		c, err := f.connectTo(ctx, addr)
+		if err == nil {
+			return c, nil
+		}
+		all = append(all, err)
+		if se := (*cdc.SourceError)(nil); errors.As(err, &se) && !se.Retry {
+			break // it answered: another host would not know the password better
+		}
+	}
+	if len(all) == 1 {
+		return nil, all[0]
+	}
+	return nil, f.fail(errors.Join(all...), "no host answers; see to the database or to hosts", true)
+}
+
+func (f *Feeder) connectTo(ctx context.Context, addr string) (*conn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		nc, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &timedConn{Conn: nc}, nil
+	}
+	var raw net.Conn
+	var stop func() bool
+	cc, err := client.ConnectWithDialer(dialCtx, "tcp", addr, f.cfg.User, f.cfg.Password, "",
+		func(c context.Context, network, addr string) (net.Conn, error) {
+			nc, err := dial(c, network, addr)
+			if err == nil {
+				raw = nc
+				stop = context.AfterFunc(ctx, func() { nc.Close() })
+			}
+			return nc, err
+		},
+		func(c *client.Conn) error {
+			c.SetTLSConfig(f.tlsFor(addr))
+			return nil
+		})
+	if err != nil {
+		if stop != nil {
+			stop()
+			raw.Close()
+		}
+		return nil, f.classify(fmt.Errorf("connecting to %s as %s: %w", addr, f.cfg.User, err), cdc.Position{})
+	}
+	c := &conn{Conn: cc, close: sync.OnceFunc(func() { stop(); cc.Close() })}
+	if c.server, err = interview(c, addr); err != nil {
+		c.close()
+		return nil, f.classify(fmt.Errorf("asking %s about itself: %w", addr, err), cdc.Position{})
+	}
+	return c, nil
+}
+
+// tlsFor is the configured TLS for one host, or nil.
+func (f *Feeder) tlsFor(addr string) *tls.Config {
+	if f.cfg.TLS == nil {
+		return nil
+	}
+	t := f.cfg.TLS.Clone()
+	if t.ServerName == "" {
+		t.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	if t.CipherSuites == nil {
+		for _, s := range tls.CipherSuites() {
+			t.CipherSuites = append(t.CipherSuites, s.ID)
+		}
+		t.CipherSuites = append(t.CipherSuites, tls.TLS_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_AES_256_CBC_SHA)
+	}
+	return t
+}
+
+// The variables that an interview asks for; a server that lacks one leaves it out.
+const askedVariables = `'log_bin','binlog_format','binlog_row_image','binlog_row_metadata','gtid_mode','server_uuid',` +
+	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options'`
+
+func interview(c *conn, addr string) (*server, error) {
+	s := &server{addr: addr, vars: map[string]string{}, collations: map[uint64]string{}}
+	rows, err := c.rows("SELECT VERSION()")
+	if err != nil {
+		return nil, err
+	}
+	s.version = rows[0][0]
+	s.maria = strings.Contains(strings.ToLower(s.version), "mariadb")
+	if rows, err = c.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN (" + askedVariables + ")"); err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		s.vars[strings.ToLower(r[0])] = r[1]
+	}
+	s.id, s.gtid = s.vars["server_uuid"], s.vars["gtid_mode"] == "ON"
+	if s.maria {
+		s.id, s.gtid = s.vars["server_id"], true
+	}
+	// MariaDB names some collations (uca1400) once for several charsets: their ids stand in the other table, since 10.10.
+	rows, err = c.rows("SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
+	if err != nil {
+		rows, err = c.rows("SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS")
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		if id, err := strconv.ParseUint(r[0], 10, 64); err == nil {
+			s.collations[id] = r[1]
+		}
+	}
+	return s, nil
+}
+
+// rows asks in the text protocol; NULL is the empty string. There are rows, or a table may be empty: the caller knows.
+func (c *conn) rows(query string) ([][]string, error) {
+	r, err := c.Execute(query)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	out := make([][]string, r.RowNumber())
+	for i := range out {
+		out[i] = make([]string, r.ColumnNumber())
+		for j := range out[i] {
+			if out[i][j], err = r.GetString(i, j); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// quote writes a string literal. Backslashes are escaped too, which is right in every sql_mode but NO_BACKSLASH_ESCAPES,
+// where a name with a backslash is not found.
+func quote(s string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + "'"
+}
+
+// timedConn gives each single read its own deadline, so that the time in which nobody reads does not count.
+type timedConn struct{ net.Conn }
+
+func (c *timedConn) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}

@@ -1,0 +1,114 @@
+package mysql
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"time"
+
+	"invalidator/cdc"
+)
+
+// Config says which server to read and what of it. Times are always shown in UTC.
+type Config struct {
+	Name     string   // the source's name, in changes, errors and logs
+	Hosts    []string // host:port; the first that answers is read
+	User     string
+	Password string
+
+	// TLS asks for an encrypted connection; nil: none. An empty ServerName takes the host's, and an empty list of cipher suites
+	// adds plain RSA key exchange behind the usual ones, which is all that early builds of MySQL 8.0 speak.
+	TLS *tls.Config
+
+	// ServerID is what this reader is called in the replication topology, where it must be unique. 0: derived from Name, the
+	// same at each start, from 3,000,000,000 on.
+	ServerID uint32
+
+	Include *cdc.Include
+}
+
+// Times of the connection. A server that is silent for readTimeout is taken for dead: it has missed four heartbeats.
+const (
+	dialTimeout     = 5 * time.Second
+	heartbeatPeriod = 2 * time.Second
+	readTimeout     = 8 * time.Second
+
+	// How long the server waits for us while the Handler holds us back, before it hangs up and we resume. Long, because a
+	// broker's outage is no reason to reconnect, and finite, because a vanished reader must not hold a thread of the server.
+	netWriteTimeout = 10 * time.Minute
+)
+
+// Feeder reads one MySQL or MariaDB server. It implements cdc.Feeder.
+type Feeder struct {
+	cfg Config
+	log *slog.Logger
+}
+
+var _ cdc.Feeder = (*Feeder)(nil)
+
+// New checks the configuration; it does not connect.
+func New(cfg Config, log *slog.Logger) (*Feeder, error) {
+	switch {
+	case cfg.Name == "":
+		return nil, errors.New("mysql source: a name is needed")
+	case len(cfg.Hosts) == 0:
+		return nil, fmt.Errorf("source %s: at least one host:port is needed", cfg.Name)
+	case cfg.User == "":
+		return nil, fmt.Errorf("source %s: a user is needed", cfg.Name)
+	}
+	if cfg.ServerID == 0 {
+		cfg.ServerID = deriveServerID(cfg.Name)
+	}
+	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name)}, nil
+}
+
+// deriveServerID keeps clear of the small numbers that people give to their servers.
+func deriveServerID(name string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return 3_000_000_000 + h.Sum32()%1_000_000_000
+}
+
+// Confirm does nothing: a binary log is kept by age and size, whoever has read it.
+func (f *Feeder) Confirm(cdc.Position) {}
+
+// Run implements cdc.Feeder.
+func (f *Feeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := f.run(run, from, out)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
+	c, err := f.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := f.refuse(c.server); err != nil {
+		return err
+	}
+	track, err := f.startingPoint(ctx, c, from)
+	if err != nil {
+		return err
+	}
+	c.close() // the dump has a connection of its own, and this one would idle for days
+	start := track.position()
+	if err := out.Started(ctx, start); err != nil {
+		return err
+	}
+	s, err := f.openStream(ctx, c.server, track)
+	if err != nil {
+		return f.classify(err, start)
+	}
+	defer s.close()
+	f.log.Info("reading the binary log", "host", c.server.addr, "version", c.server.version, "from", track.String())
+	return newReader(f, c.server, track, out).read(ctx, s)
+}

@@ -1,0 +1,305 @@
+//go:build integration
+
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	"go.uber.org/goleak"
+
+	"invalidator/cdc"
+	"invalidator/test/integration/services"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patienceOfTests is how long a test waits for what must happen.
+const patienceOfTests = 20 * time.Second
+
+// bed is a database of a test's own on one of the two servers.
+type bed struct {
+	*testing.T
+	service string // "MYSQL" or "MARIADB"
+	addr    string
+	db      string
+	sql     *client.Conn
+	admin   *client.Conn // root
+}
+
+// onBoth runs a test on MySQL and on MariaDB.
+func onBoth(t *testing.T, test func(b *bed)) {
+	for _, service := range []string{"MYSQL", "MARIADB"} {
+		t.Run(strings.ToLower(service), func(t *testing.T) { test(newBed(t, service)) })
+	}
+}
+
+func newBed(t *testing.T, service string) *bed {
+	b := &bed{T: t, service: service, addr: services.Addr(service)}
+	b.db = fmt.Sprintf("feed_%d_%d", os.Getpid(), time.Now().UnixNano()%1e9)
+	b.admin = b.connect("root", "", "")
+	b.exec(b.admin, "CREATE DATABASE "+b.db)
+	b.Cleanup(func() { b.exec(b.admin, "DROP DATABASE "+b.db) })
+	b.sql = b.connect("app", "app-password", b.db)
+	return b
+}
+
+func (b *bed) maria() bool { return b.service == "MARIADB" }
+
+func (b *bed) connect(user, password, db string) *client.Conn {
+	b.Helper()
+	c, err := client.Connect(b.addr, user, password, db)
+	if err != nil {
+		b.Fatalf("connecting to %s: %v", b.service, err)
+	}
+	b.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (b *bed) exec(c *client.Conn, statements ...string) {
+	b.Helper()
+	for _, s := range statements {
+		r, err := c.Execute(s)
+		if err != nil {
+			b.Fatalf("%s: %s: %v", b.service, s, err)
+		}
+		r.Close()
+	}
+}
+
+func (b *bed) do(statements ...string) { b.Helper(); b.exec(b.sql, statements...) }
+
+// ask gives the rows of a query, in the server's own text; NULL is "NULL".
+func (b *bed) ask(query string) [][]string {
+	b.Helper()
+	r, err := b.sql.Execute(query)
+	if err != nil {
+		b.Fatalf("%s: %s: %v", b.service, query, err)
+	}
+	defer r.Close()
+	out := make([][]string, r.RowNumber())
+	for i := range out {
+		for j := range r.ColumnNumber() {
+			s, err := r.GetString(i, j)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if null, _ := r.IsNull(i, j); null {
+				s = "NULL"
+			}
+			out[i] = append(out[i], s)
+		}
+	}
+	return out
+}
+
+// feeder is one that includes the bed's own database.
+func (b *bed) feeder(change ...func(*Config)) *Feeder {
+	b.Helper()
+	inc, err := cdc.NewInclude([]string{b.db + ".*"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg := Config{Name: b.db, Hosts: []string{b.addr}, User: "cdc", Password: "cdc-password", Include: inc}
+	for _, f := range change {
+		f(&cfg)
+	}
+	f, err := New(cfg, slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return f
+}
+
+// tape records what a feeder hands over.
+type tape struct {
+	b *bed
+
+	mu      sync.Mutex
+	started cdc.Position
+	ready   bool
+	changes []*cdc.RowChange
+	commits []commit
+	hold    func(*cdc.RowChange) error // asked before a change is recorded
+	news    chan struct{}              // closed and renewed at each call
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error
+}
+
+type commit struct {
+	at      cdc.Position
+	time    time.Time
+	changes int // so many changes had been handed over
+}
+
+// run starts a feeder and waits until it is ready, or has ended.
+func (b *bed) run(f *Feeder, from cdc.Position, options ...func(*tape)) *tape {
+	b.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	tp := &tape{b: b, news: make(chan struct{}), cancel: cancel, ended: make(chan struct{})}
+	for _, o := range options {
+		o(tp)
+	}
+	go func() {
+		defer close(tp.ended)
+		tp.err = f.Run(ctx, from, tp)
+	}()
+	b.Cleanup(func() { tp.stop() })
+	tp.until("the start", func() bool { return tp.ready })
+	return tp
+}
+
+func (tp *tape) tell(f func()) {
+	tp.mu.Lock()
+	f()
+	close(tp.news)
+	tp.news = make(chan struct{})
+	tp.mu.Unlock()
+}
+
+func (tp *tape) Started(_ context.Context, p cdc.Position) error {
+	tp.tell(func() { tp.started, tp.ready = p, true })
+	return nil
+}
+
+func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
+	if tp.hold != nil {
+		if err := tp.hold(c); err != nil {
+			return err
+		}
+	}
+	tp.tell(func() { tp.changes = append(tp.changes, c) })
+	return nil
+}
+
+func (tp *tape) Committed(_ context.Context, p cdc.Position, at time.Time) error {
+	tp.tell(func() { tp.commits = append(tp.commits, commit{p, at, len(tp.changes)}) })
+	return nil
+}
+
+// until waits for a condition, which is asked under the lock, or for the feeder's end.
+func (tp *tape) until(what string, cond func() bool) {
+	tp.b.Helper()
+	deadline := time.After(patienceOfTests)
+	for {
+		tp.mu.Lock()
+		ok, news := cond(), tp.news
+		tp.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-news:
+		case <-tp.ended:
+			if tp.ready && cond() {
+				return
+			}
+			tp.b.Fatalf("waiting for %s: the feeder has ended: %v", what, tp.err)
+		case <-deadline:
+			tp.b.Fatalf("waiting for %s: nothing within %v", what, patienceOfTests)
+		}
+	}
+}
+
+// take waits for n changes, that their transaction is complete, and gives all changes.
+func (tp *tape) take(n int) []*cdc.RowChange {
+	tp.b.Helper()
+	tp.until(fmt.Sprintf("%d changes", n), func() bool {
+		return len(tp.commits) > 0 && tp.commits[len(tp.commits)-1].changes >= n
+	})
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return slices.Clone(tp.changes)
+}
+
+// last is the position of the newest commit.
+func (tp *tape) last() cdc.Position {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if len(tp.commits) == 0 {
+		return tp.started
+	}
+	return tp.commits[len(tp.commits)-1].at
+}
+
+// stop ends the feeder and gives what Run returned.
+func (tp *tape) stop() error {
+	tp.cancel()
+	select {
+	case <-tp.ended:
+	case <-time.After(patienceOfTests):
+		tp.b.Fatalf("the feeder did not end within %v", patienceOfTests)
+	}
+	return tp.err
+}
+
+// fails runs a feeder that must not come far, and gives its error.
+func (b *bed) fails(f *Feeder, from cdc.Position) *cdc.SourceError {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+	defer cancel()
+	err := f.Run(ctx, from, &tape{b: b, news: make(chan struct{})})
+	se := (*cdc.SourceError)(nil)
+	if !errors.As(err, &se) {
+		b.Fatalf("Run gave %v, want a *cdc.SourceError", err)
+	}
+	return se
+}
+
+// text shows a change as one line: table op {before} {after}, absent columns left out.
+func text(c *cdc.RowChange) string {
+	s := c.Table + " " + c.Op.String()
+	for _, row := range []cdc.Row{c.Before, c.After} {
+		if row == nil {
+			s += " -"
+			continue
+		}
+		var parts []string
+		for i, v := range row {
+			if v.Kind != cdc.Absent {
+				parts = append(parts, c.Columns.List[i].Name+"="+show(v))
+			}
+		}
+		s += " {" + strings.Join(parts, " ") + "}"
+	}
+	return s
+}
+
+func show(v cdc.Value) string {
+	switch v.Kind {
+	case cdc.Absent:
+		return "absent"
+	case cdc.Null:
+		return "NULL"
+	case cdc.Unclear:
+		return "unclear: " + v.Why
+	}
+	return v.Text()
+}
+
+func texts(changes []*cdc.RowChange) []string {
+	out := make([]string, len(changes))
+	for i, c := range changes {
+		out[i] = text(c)
+	}
+	return out
+}
+
+// wants compares changes with their texts.
+func (b *bed) wants(got []*cdc.RowChange, want ...string) {
+	b.Helper()
+	if g := texts(got); !slices.Equal(g, want) {
+		b.Errorf("%s: got\n  %s\nwant\n  %s", b.service, strings.Join(g, "\n  "), strings.Join(want, "\n  "))
+	}
+}

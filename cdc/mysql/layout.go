@@ -1,0 +1,305 @@
+package mysql
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+
+	"invalidator/cdc"
+)
+
+// layout is one version of a table, compiled for reading its rows.
+type layout struct {
+	id          cdc.TableID
+	list        []column // as the log has them, hidden ones too
+	jsonColumns int
+	columns     *cdc.Columns // without the hidden ones
+	key         []string     // names of the primary key's columns, in its order; empty for none
+}
+
+// MariaDB's types for compressed columns, whose numbers MySQL does not use.
+const (
+	mariaBlobCompressed    = 140
+	mariaVarcharCompressed = 141
+)
+
+// hiddenPrefix begins the names of the columns that stand for functional indexes.
+const hiddenPrefix = "!hidden!"
+
+// newLayout reads a table map event that names its columns, or else takes what it lacks from the schema, which is nil
+// where the event needs none.
+func newLayout(e *replication.TableMapEvent, srv *server, schema *tableSchema) (*layout, error) {
+	l := &layout{id: cdc.TableID{Schema: string(e.Schema), Table: string(e.Table)}}
+	l.list = make([]column, e.ColumnCount)
+	for i := range l.list {
+		c := &l.list[i]
+		c.kind, c.meta = e.ColumnType[i], e.ColumnMeta[i]
+		switch c.kind {
+		case mysql.MYSQL_TYPE_STRING:
+			c.unpackString()
+		case mysql.MYSQL_TYPE_JSON:
+			l.jsonColumns++
+		case mariaBlobCompressed, mariaVarcharCompressed:
+			return nil, fmt.Errorf("column %d is COMPRESSED, which cannot be read", i+1)
+		}
+	}
+	if len(e.ColumnName) > 0 {
+		if err := l.fromEvent(e, srv, schema); err != nil {
+			return nil, err
+		}
+	} else if err := l.fromSchema(schema); err != nil {
+		return nil, err
+	}
+	l.finish()
+	return l, nil
+}
+
+// selfContained says whether a table map event describes its table alone. MariaDB's UUID, INET6 and INET4 cannot be told
+// from BINARY there.
+func selfContained(e *replication.TableMapEvent, maria bool) bool {
+	if len(e.ColumnName) == 0 {
+		return false
+	}
+	if !maria {
+		return true
+	}
+	collations := e.CollationMap()
+	for i, t := range e.ColumnType {
+		c := column{kind: t, meta: e.ColumnMeta[i]}
+		if t != mysql.MYSQL_TYPE_STRING {
+			continue
+		}
+		c.unpackString()
+		if c.kind == mysql.MYSQL_TYPE_STRING && collations[i] == binaryCollation && (c.length == 16 || c.length == 4) {
+			return false
+		}
+	}
+	return true
+}
+
+const binaryCollation = 63
+
+// fromEvent takes everything from the optional metadata, and MariaDB's special types from a schema with the same columns.
+func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *tableSchema) error {
+	unsigned, collations, setCollations := e.UnsignedMap(), e.CollationMap(), e.EnumSetCollationMap()
+	enums, sets := e.EnumStrValueMap(), e.SetStrValueMap()
+	for i := range l.list {
+		c := &l.list[i]
+		c.name = string(e.ColumnName[i])
+		c.hidden = strings.HasPrefix(c.name, hiddenPrefix)
+		c.unsigned = unsigned[i]
+		if id, ok := collations[i]; ok {
+			c.charset = charsetOf(srv, id)
+		}
+		switch c.kind {
+		case mysql.MYSQL_TYPE_ENUM:
+			c.charset = charsetOf(srv, setCollations[i])
+			c.decodeLabels(enums[i])
+		case mysql.MYSQL_TYPE_SET:
+			c.charset = charsetOf(srv, setCollations[i])
+			c.decodeLabels(sets[i])
+		}
+		if sc := schema.column(c.name); sc != nil && isSpecial(sc.dataType) && c.charset == binaryCharset {
+			c.special = sc.dataType
+		}
+	}
+	for _, i := range e.PrimaryKey {
+		if i >= uint64(len(l.list)) {
+			return fmt.Errorf("the primary key names column %d of %d", i+1, len(l.list))
+		}
+		l.key = append(l.key, l.list[i].name)
+	}
+	return nil
+}
+
+func charsetOf(srv *server, collation uint64) string {
+	if name, ok := srv.collations[collation]; ok {
+		return name
+	}
+	return fmt.Sprintf("of collation %d", collation)
+}
+
+// decodeLabels takes labels as the log has them, in the column's charset.
+func (c *column) decodeLabels(raw []string) {
+	cs := charsets[c.charset]
+	if c.charset == binaryCharset {
+		cs = charsets["utf8mb4"]
+	}
+	if cs == nil {
+		c.labelErr = "its label is in charset " + c.charset + ", which cannot be read"
+		return
+	}
+	for _, l := range raw {
+		text, ok := cs.text(l)
+		if !ok {
+			c.labels, c.labelErr = nil, "a label is no text in charset "+c.charset
+			return
+		}
+		c.labels = append(c.labels, text)
+	}
+}
+
+// fromSchema takes names and the rest from information_schema, whose columns must fit those of the log one by one.
+func (l *layout) fromSchema(schema *tableSchema) error {
+	if schema == nil || len(schema.columns) == 0 {
+		return fmt.Errorf("the log does not name its columns and the database has no such table now")
+	}
+	if len(schema.columns) != len(l.list) {
+		return fmt.Errorf("a row has %d columns in the log but %d in the database now", len(l.list), len(schema.columns))
+	}
+	for i := range l.list {
+		c, sc := &l.list[i], &schema.columns[i]
+		if !sc.fits(c) {
+			return fmt.Errorf("column %d is %s in the database now, which is not what the log holds (type %d, %d)",
+				i+1, sc.columnType, c.kind, c.meta)
+		}
+		c.name, c.unsigned = sc.name, strings.Contains(sc.columnType, " unsigned")
+		c.charset = sc.charset
+		if c.charset == "" && isCharacter(c.kind) {
+			c.charset = binaryCharset
+		}
+		if c.kind == mysql.MYSQL_TYPE_ENUM || c.kind == mysql.MYSQL_TYPE_SET {
+			if c.labels = parseLabels(sc.columnType); c.labels == nil {
+				c.labelErr = "its labels are not known"
+			}
+		}
+		if isSpecial(sc.dataType) {
+			c.special = sc.dataType
+		}
+	}
+	l.key = schema.key
+	return nil
+}
+
+func isCharacter(kind byte) bool {
+	switch kind {
+	case mysql.MYSQL_TYPE_STRING, mysql.MYSQL_TYPE_VARCHAR, mysql.MYSQL_TYPE_VAR_STRING, mysql.MYSQL_TYPE_BLOB:
+		return true
+	}
+	return false
+}
+
+// parseLabels reads enum('a','it”s') as information_schema writes it, in UTF-8.
+func parseLabels(columnType string) (labels []string) {
+	open := strings.IndexByte(columnType, '(')
+	if open < 0 {
+		return nil
+	}
+	s := scanner{text: columnType[open+1:]}
+	for {
+		t := s.next()
+		if !t.quoted {
+			return nil
+		}
+		labels = append(labels, t.text)
+		if t = s.next(); t.text != "," {
+			return labels
+		}
+	}
+}
+
+// finish makes what is handed over: the columns that the table really has.
+func (l *layout) finish() {
+	list := make([]cdc.Column, 0, len(l.list))
+	for i := range l.list {
+		if c := &l.list[i]; !c.hidden {
+			list = append(list, cdc.Column{Name: c.name, Type: c.typeText(), Key: slices.Contains(l.key, c.name)})
+		}
+	}
+	if l.key == nil {
+		l.key = []string{}
+	}
+	l.columns = cdc.NewColumns(list)
+}
+
+// typeText is the column's type in SQL, the same whether it was found in the log or in the schema.
+func (c *column) typeText() string {
+	suffix := ""
+	if c.unsigned {
+		suffix = " unsigned"
+	}
+	switch c.kind {
+	case mysql.MYSQL_TYPE_TINY:
+		return "tinyint" + suffix
+	case mysql.MYSQL_TYPE_SHORT:
+		return "smallint" + suffix
+	case mysql.MYSQL_TYPE_INT24:
+		return "mediumint" + suffix
+	case mysql.MYSQL_TYPE_LONG:
+		return "int" + suffix
+	case mysql.MYSQL_TYPE_LONGLONG:
+		return "bigint" + suffix
+	case mysql.MYSQL_TYPE_FLOAT:
+		return "float" + suffix
+	case mysql.MYSQL_TYPE_DOUBLE:
+		return "double" + suffix
+	case mysql.MYSQL_TYPE_NEWDECIMAL:
+		return fmt.Sprintf("decimal(%d,%d)%s", c.meta>>8, c.meta&0xff, suffix)
+	case mysql.MYSQL_TYPE_BIT:
+		return fmt.Sprintf("bit(%d)", int(c.meta>>8)*8+int(c.meta&0xff))
+	case mysql.MYSQL_TYPE_ENUM:
+		return "enum" + labelList(c.labels)
+	case mysql.MYSQL_TYPE_SET:
+		return "set" + labelList(c.labels)
+	case mysql.MYSQL_TYPE_STRING:
+		if c.special != "" {
+			return c.special
+		}
+		return c.sized("char", "binary", c.length)
+	case mysql.MYSQL_TYPE_VARCHAR, mysql.MYSQL_TYPE_VAR_STRING:
+		return c.sized("varchar", "varbinary", int(c.meta))
+	case mysql.MYSQL_TYPE_BLOB:
+		size := map[uint16]string{1: "tiny", 3: "medium", 4: "long"}[c.meta]
+		if c.charset == binaryCharset {
+			return size + "blob"
+		}
+		return size + "text"
+	case mysql.MYSQL_TYPE_JSON:
+		return "json"
+	case mysql.MYSQL_TYPE_GEOMETRY:
+		return "geometry"
+	case mysql.MYSQL_TYPE_VECTOR:
+		return "vector"
+	case mysql.MYSQL_TYPE_DATE, mysql.MYSQL_TYPE_NEWDATE:
+		return "date"
+	case mysql.MYSQL_TYPE_YEAR:
+		return "year"
+	case mysql.MYSQL_TYPE_TIME, mysql.MYSQL_TYPE_TIME2:
+		return withDigits("time", c.meta)
+	case mysql.MYSQL_TYPE_DATETIME, mysql.MYSQL_TYPE_DATETIME2:
+		return withDigits("datetime", c.meta)
+	case mysql.MYSQL_TYPE_TIMESTAMP, mysql.MYSQL_TYPE_TIMESTAMP2:
+		return withDigits("timestamp", c.meta)
+	}
+	return ""
+}
+
+// sized is a type with its length, which the log counts in bytes and SQL in characters.
+func (c *column) sized(text, bytes string, length int) string {
+	if c.charset == binaryCharset {
+		return bytes + "(" + strconv.Itoa(length) + ")"
+	}
+	if cs := charsets[c.charset]; cs != nil {
+		return text + "(" + strconv.Itoa(length/cs.width) + ")"
+	}
+	return text
+}
+
+func withDigits(name string, digits uint16) string {
+	if digits == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s(%d)", name, digits)
+}
+
+func labelList(labels []string) string {
+	quoted := make([]string, len(labels))
+	for i, l := range labels {
+		quoted[i] = "'" + strings.ReplaceAll(l, "'", "''") + "'"
+	}
+	return "(" + strings.Join(quoted, ",") + ")"
+}

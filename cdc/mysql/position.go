@@ -1,0 +1,224 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/google/uuid"
+
+	"invalidator/cdc"
+)
+
+// tracker is the place in the log up to which everything has been handed over. Exactly one of executed, domains or (both
+// nil) file and offset says where to resume.
+type tracker struct {
+	id       string                       // of the server that is read
+	executed *mysql.MysqlGTIDSet          // MySQL
+	domains  map[uint32]mysql.MariadbGTID // MariaDB: the latest of each domain
+
+	file string
+	pos  uint64
+}
+
+// gtid is the transaction that is being read: it counts only when it ends.
+type gtid struct {
+	mysql struct {
+		sid uuid.UUID
+		tag mysql.Tag
+		gno int64
+	}
+	maria mysql.MariadbGTID
+}
+
+// text is how SQL writes it; empty for none.
+func (g *gtid) text() string {
+	switch {
+	case g.mysql.gno != 0 && g.mysql.tag != (mysql.Tag{}):
+		return g.mysql.sid.String() + ":" + g.mysql.tag.String() + ":" + strconv.FormatInt(g.mysql.gno, 10)
+	case g.mysql.gno != 0:
+		return g.mysql.sid.String() + ":" + strconv.FormatInt(g.mysql.gno, 10)
+	}
+	return g.maria.String()
+}
+
+// ended moves the place behind a transaction whose last event ends at pos; 0 where the log does not say.
+func (t *tracker) ended(g *gtid, pos uint64) {
+	if t.executed != nil && g.mysql.gno != 0 {
+		t.executed.AddGTIDWithTag(g.mysql.sid, g.mysql.tag, g.mysql.gno)
+	}
+	if t.domains != nil && g.maria != (mysql.MariadbGTID{}) {
+		t.domains[g.maria.DomainID] = g.maria
+	}
+	if pos > 0 {
+		t.pos = pos
+	}
+}
+
+// String is the place as text: the GTID set, or file:offset.
+func (t *tracker) String() string {
+	switch {
+	case t.executed != nil:
+		return t.executed.String()
+	case t.domains != nil:
+		return domainsText(t.domains)
+	}
+	return fmt.Sprintf("%s:%d", t.file, t.pos)
+}
+
+func domainsText(domains map[uint32]mysql.MariadbGTID) string {
+	var b strings.Builder
+	for i, d := range slices.Sorted(maps.Keys(domains)) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		g := domains[d]
+		b.WriteString(g.String())
+	}
+	return b.String()
+}
+
+// position is the place as it is saved. An empty GTID set leaves the file out too, which is how it is told from a server
+// that has no GTIDs.
+func (t *tracker) position() cdc.Position {
+	p := cdc.Position{ServerUUID: t.id, File: t.file, Pos: t.pos}
+	if t.executed == nil && t.domains == nil {
+		return p
+	}
+	if p.GTIDSet = t.String(); p.GTIDSet == "" {
+		p.File, p.Pos = "", 0
+	}
+	return p
+}
+
+// startSet is the place as the driver takes it: a copy, for the driver writes to its own. Nil without GTIDs.
+func (t *tracker) startSet() (mysql.GTIDSet, error) {
+	switch {
+	case t.executed != nil:
+		return t.executed.Clone(), nil
+	case t.domains != nil:
+		return mysql.ParseMariadbGTIDSet(domainsText(t.domains))
+	}
+	return nil, nil
+}
+
+// startingPoint is where to begin: at from, once the server has said that it can, or at the server's present end.
+func (f *Feeder) startingPoint(ctx context.Context, c *conn, from cdc.Position) (*tracker, error) {
+	if from.IsZero() {
+		t, err := presentEnd(c)
+		if err != nil {
+			return nil, f.classify(fmt.Errorf("asking for the server's position: %w", err), from)
+		}
+		return t, nil
+	}
+	t, err := parsePosition(c.server, from)
+	if err != nil {
+		e := f.fail(err, "point the source at the kind of server that it was fed from, or remove its saved position to start anew", false)
+		e.At = from
+		return nil, e
+	}
+	if t.executed == nil {
+		return t, nil // MariaDB, and files: the dump's first answer tells
+	}
+	return t, f.resumable(c, from)
+}
+
+// resumable asks whether the log can be read on from a MySQL GTID set.
+func (f *Feeder) resumable(c *conn, from cdc.Position) error {
+	set := quote(from.GTIDSet)
+	rows, err := c.rows("SELECT GTID_SUBSET(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_purged, " + set + ")," +
+		" GTID_SUBTRACT(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, " + set + ")")
+	switch {
+	case err != nil:
+		return f.classify(fmt.Errorf("comparing the saved position with the server's: %w", err), from)
+	case rows[0][0] != "1":
+		return f.gap(from, fmt.Errorf("%s never had %s: it is another server, was reset, or lost commits in a failover",
+			c.server.addr, rows[0][2]))
+	case rows[0][1] != "1":
+		return f.gap(from, fmt.Errorf("%s has purged %s, which was not read", c.server.addr, rows[0][3]))
+	}
+	return nil
+}
+
+// parsePosition reads a saved position for a server, and refuses one of another kind.
+func parsePosition(s *server, p cdc.Position) (*tracker, error) {
+	t := &tracker{id: s.id, file: p.File, pos: p.Pos}
+	if p.LSN != "" {
+		return nil, errors.New("the saved position is one of Postgres")
+	}
+	if p.GTIDSet == "" && p.File != "" {
+		if s.maria {
+			return nil, errors.New("the saved position is one of a MySQL server without GTIDs, but the server is MariaDB")
+		}
+		return t, nil
+	}
+	if s.maria {
+		return t, t.parseDomains(p.GTIDSet)
+	}
+	if !s.gtid {
+		return nil, fmt.Errorf("the saved position is a GTID set, but the server has gtid_mode=%s", s.vars["gtid_mode"])
+	}
+	set, err := mysql.ParseMysqlGTIDSet(p.GTIDSet)
+	if err != nil {
+		return nil, fmt.Errorf("reading the saved position %q as a GTID set of MySQL: %w", p.GTIDSet, plain(err))
+	}
+	t.executed = set.(*mysql.MysqlGTIDSet)
+	return t, nil
+}
+
+func (t *tracker) parseDomains(text string) error {
+	t.domains = map[uint32]mysql.MariadbGTID{}
+	if text == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		g, err := mysql.ParseMariadbGTID(strings.TrimSpace(part))
+		if err != nil {
+			return fmt.Errorf("reading the saved position %q as GTIDs of MariaDB: %w", text, plain(err))
+		}
+		t.domains[g.DomainID] = *g
+	}
+	return nil
+}
+
+// presentEnd asks where the server's log ends now: whatever commits from here on comes after it.
+func presentEnd(c *conn) (*tracker, error) {
+	t := &tracker{id: c.server.id}
+	if c.server.maria {
+		rows, err := c.rows("SELECT @@GLOBAL.gtid_binlog_pos")
+		if err != nil {
+			return nil, err
+		}
+		return t, t.parseDomains(rows[0][0])
+	}
+	if c.server.gtid {
+		rows, err := c.rows("SELECT @@GLOBAL.gtid_executed")
+		if err != nil {
+			return nil, err
+		}
+		set, err := mysql.ParseMysqlGTIDSet(strings.ReplaceAll(rows[0][0], "\n", ""))
+		if err != nil {
+			return nil, err
+		}
+		t.executed = set.(*mysql.MysqlGTIDSet)
+		return t, nil
+	}
+	rows, err := c.rows("SHOW BINARY LOG STATUS") // its name since 8.2
+	if err != nil {
+		rows, err = c.rows("SHOW MASTER STATUS")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, errors.New("the server has no binary log")
+	}
+	t.file = rows[0][0]
+	t.pos, err = strconv.ParseUint(rows[0][1], 10, 64)
+	return t, err
+}
