@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,11 +56,8 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	var unfit *cdc.SourceError
-	if err := c.f.fitServer(ctx, conn); errors.As(err, &unfit) {
+	if err := c.f.fit(server); err != nil {
 		c.refused(err)
-	} else if err != nil {
-		return err
 	}
 	if server.Version < minVersion {
 		return nil // what follows is asked in words that the server does not know

@@ -35,7 +35,6 @@ var pinned = map[string]string{
 	"extra_float_digits":   "1", // the shortest text that reads back as the same number: the server's default
 	"statement_timeout":    "0",
 	"lock_timeout":         "0",
-	"wal_sender_timeout":   strconv.FormatInt(silenceLimit.Milliseconds(), 10),
 	"idle_session_timeout": "0",
 }
 
@@ -103,6 +102,7 @@ func (f *Feeder) connectReplication(ctx context.Context, host string) (*pgconn.P
 		return nil, err
 	}
 	c.RuntimeParams["replication"] = "database"
+	c.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(f.timing.silence.Milliseconds(), 10)
 	conn, err := pgconn.ConnectConfig(ctx, &c.Config)
 	return conn, during("opening a replication connection to "+host, err)
 }

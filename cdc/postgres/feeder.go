@@ -32,8 +32,9 @@ type Config struct {
 
 // Feeder reads one database's log by logical replication. It is a cdc.Feeder.
 type Feeder struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	timing timing
 
 	// confirmed is the highest LSN that Confirm told since Run began, or where Run began. Nothing above it is ever reported to
 	// the server as flushed.
@@ -76,7 +77,7 @@ func New(cfg Config, log *slog.Logger) (*Feeder, error) {
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("source %q: %w", cfg.Name, errors.Join(wrong...))
 	}
-	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name)}, nil
+	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name), timing: defaultTiming}, nil
 }
 
 func defaultSlot(source string) string {
@@ -89,7 +90,7 @@ func defaultSlot(source string) string {
 	return s[:min(len(s), 63)]
 }
 
-// Confirm implements cdc.Feeder. The server hears of it with the next status message, within statusInterval.
+// Confirm implements cdc.Feeder. The server hears of it with the next status message, within timing.status.
 func (f *Feeder) Confirm(p cdc.Position) {
 	at, err := parseLSN(p.LSN)
 	if err != nil { // another kind of source's position: nothing to confirm here
@@ -122,7 +123,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	if err := out.Started(ctx, s.origin.position(s.start)); err != nil {
 		return handlerFailed(err)
 	}
-	st, err := s.stream(ctx, f.cfg, func() lsn { return lsn(f.confirmed.Load()) })
+	st, err := s.stream(ctx, f.cfg, f.timing, func() lsn { return lsn(f.confirmed.Load()) })
 	if err != nil {
 		return err
 	}

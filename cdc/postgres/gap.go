@@ -41,7 +41,9 @@ func (f *Feeder) resumable(ctx context.Context, s *session, id pglogrepl.Identif
 		return f.gap(from, fmt.Errorf("%w: slot %s has moved on to %s without us", cdc.ErrGap, f.cfg.Slot, slot.Flushed))
 	case id.XLogPos < at:
 		return f.gap(from, fmt.Errorf("%w: the server's log ends at %s: it is older than what it has told us", cdc.ErrGap, id.XLogPos))
-	case from.Timeline != id.Timeline:
+	case from.Timeline > id.Timeline:
+		return f.gap(from, fmt.Errorf("%w: the server is on timeline %d, saved was %d: it was set back", cdc.ErrGap, id.Timeline, from.Timeline))
+	case from.Timeline < id.Timeline:
 		return f.sameHistory(ctx, s, id.Timeline, from, at)
 	}
 	return nil

@@ -117,6 +117,7 @@ func newFeeder(t *testing.T, cfg Config) *Feeder {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.timing.status = 100 * time.Millisecond
 	return f
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"invalidator/cdc"
@@ -18,14 +17,16 @@ const minVersion = 150000
 // session is a Run's two connections to one host, and where its stream begins.
 type session struct {
 	catalog *catalog
-	repl    *pgconn.PgConn
+	repl    *pgconn.PgConn // nil once it streams
 	origin  origin
 	start   lsn
 }
 
 func (s *session) close() {
 	s.catalog.close()
-	closeConn(s.repl)
+	if s.repl != nil {
+		closeConn(s.repl)
+	}
 }
 
 // open connects, makes publication and slot where they are missing and may be made, and finds where to begin.
@@ -35,7 +36,11 @@ func (f *Feeder) open(ctx context.Context, from cdc.Position) (*session, error) 
 		return nil, err
 	}
 	s := &session{catalog: &catalog{host: host, conn: conn, dial: f.connectTo}}
-	if err := f.fitServer(ctx, conn); err != nil {
+	server, err := askServer(ctx, conn)
+	if err == nil {
+		err = f.fit(server)
+	}
+	if err != nil {
 		s.catalog.close()
 		return nil, err
 	}
@@ -50,11 +55,8 @@ func (f *Feeder) open(ctx context.Context, from cdc.Position) (*session, error) 
 	return s, nil
 }
 
-func (f *Feeder) fitServer(ctx context.Context, conn *pgx.Conn) error {
-	server, err := askServer(ctx, conn)
-	if err != nil {
-		return err
-	}
+// fit refuses a server that cannot be read.
+func (f *Feeder) fit(server serverInfo) error {
 	if server.Version < minVersion {
 		return f.problem(fmt.Errorf("the server is Postgres %d", server.Version/10000), "Postgres 15 or newer is needed")
 	}
@@ -124,11 +126,11 @@ func (f *Feeder) createSlot(ctx context.Context, conn *pgconn.PgConn) (lsn, erro
 	return parseLSN(made.ConsistentPoint)
 }
 
-// stream starts the replication. flushed says what the server may forget; it is never zero.
+// stream starts the replication and takes the connection away. flushed says what the server may forget; it is never zero.
 //
 // Protocol version 1 is asked for: it sends a transaction after its commit and whole. Later versions can also send
 // transactions that are still open (2) or only prepared (3), and nothing of those may be acted on.
-func (s *session) stream(ctx context.Context, cfg Config, flushed func() lsn) (*stream, error) {
+func (s *session) stream(ctx context.Context, cfg Config, timing timing, flushed func() lsn) (*stream, error) {
 	publication := strings.ReplaceAll(quote(cfg.Publication), "'", "''")
 	err := pglogrepl.StartReplication(ctx, s.repl, cfg.Slot, s.start, pglogrepl.StartReplicationOptions{
 		Mode:       pglogrepl.LogicalReplication,
@@ -141,5 +143,7 @@ func (s *session) stream(ctx context.Context, cfg Config, flushed func() lsn) (*
 	if err != nil {
 		return nil, during("taking the connection over", err)
 	}
-	return &stream{conn: taken, status: s.repl, flushed: flushed, received: s.start}, nil
+	st := &stream{conn: taken, status: s.repl, timing: timing, flushed: flushed, received: s.start}
+	s.repl = nil
+	return st, nil
 }

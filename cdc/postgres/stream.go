@@ -14,16 +14,8 @@ import (
 )
 
 const (
-	// statusInterval is how often the server hears of us, and of what it may forget. Each time it is asked to answer, which is
-	// how an idle source's position moves on and a dead server is noticed.
-	statusInterval = 2 * time.Second
-
-	// minStatusInterval is the least time between two, however often the server asks.
+	// minStatusInterval is the least time between two status messages, however often the server asks.
 	minStatusInterval = 100 * time.Millisecond
-
-	// silenceLimit is how long either side may be silent before the other gives the connection up. It is set as our session's
-	// wal_sender_timeout: a server busy with transactions that are not ours speaks after half of it at the latest.
-	silenceLimit = 30 * time.Second
 
 	// closeTimeout bounds saying goodbye to a server that may be gone.
 	closeTimeout = 2 * time.Second
@@ -35,10 +27,20 @@ const (
 	itemBytes = 512
 )
 
-var (
-	errServerSilent = fmt.Errorf("the server has been silent for %v", silenceLimit)
-	errStreamEnded  = errors.New("the server ended the stream: it is being shut down, or the slot was taken away")
-)
+var errStreamEnded = errors.New("the server ended the stream: it is being shut down, or the slot was taken away")
+
+// timing is how a stream is kept alive.
+type timing struct {
+	// status is how often the server hears of us, and of what it may forget. Each time it is asked to answer, which is how an
+	// idle source's position moves on and a dead server is noticed.
+	status time.Duration
+
+	// silence is how long either side may be silent before the other gives the connection up. It is set as our session's
+	// wal_sender_timeout: a server busy with transactions that are not ours speaks after half of it at the latest.
+	silence time.Duration
+}
+
+var defaultTiming = timing{status: 2 * time.Second, silence: 30 * time.Second}
 
 // item is one message of the stream, or the server's word that its log has moved on to end.
 type item struct {
@@ -68,7 +70,8 @@ func (q *queue) done(it item) { q.room.Release(it.size()) }
 type stream struct {
 	conn     *pgconn.HijackedConn
 	status   *pgconn.PgConn // only for pglogrepl's status message, which asks it for conn.Frontend
-	flushed  func() lsn     // what the server may forget; zero would mean "as far as received" to pglogrepl
+	timing   timing
+	flushed  func() lsn // what the server may forget; zero would mean "as far as received" to pglogrepl
 	received lsn
 
 	lastStatus, nextStatus time.Time
@@ -93,8 +96,8 @@ func (st *stream) receive(ctx context.Context, q *queue) error {
 		msg, err := st.conn.Frontend.Receive()
 		var timeout net.Error
 		if errors.As(err, &timeout) && timeout.Timeout() {
-			if ctx.Err() == nil && time.Since(heard) > silenceLimit {
-				return errServerSilent
+			if ctx.Err() == nil && time.Since(heard) > st.timing.silence {
+				return fmt.Errorf("the server has been silent for %v", st.timing.silence)
 			}
 			continue
 		}
@@ -185,14 +188,14 @@ func (st *stream) put(ctx context.Context, q *queue, it item) error {
 func (st *stream) sendStatus() error {
 	st.lastStatus = time.Now()
 	flushed := st.flushed()
-	_ = st.conn.Conn.SetWriteDeadline(st.lastStatus.Add(silenceLimit))
+	_ = st.conn.Conn.SetWriteDeadline(st.lastStatus.Add(st.timing.silence))
 	err := pglogrepl.SendStandbyStatusUpdate(context.Background(), st.status, pglogrepl.StandbyStatusUpdate{
 		WALWritePosition: max(st.received, flushed),
 		WALFlushPosition: flushed,
 		WALApplyPosition: flushed,
 		ReplyRequested:   true,
 	})
-	st.due(st.lastStatus.Add(statusInterval))
+	st.due(st.lastStatus.Add(st.timing.status))
 	return during("sending a status", err)
 }
 

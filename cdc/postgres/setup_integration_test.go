@@ -1,0 +1,172 @@
+//go:build integration
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"invalidator/cdc"
+)
+
+func (d *db) published(publication string) string {
+	d.t.Helper()
+	return d.text("SELECT coalesce(string_agg(tablename, ',' ORDER BY tablename), '') FROM pg_publication_tables WHERE pubname = $1", publication)
+}
+
+// The feeder publishes what is included and can be, never all tables; a table whose own updates would fail is left out
+// (field case C4), and one that appears later is added at the next start.
+func TestPublicationIsMade(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE nokey (id int)", "CREATE TABLE nothing (id int PRIMARY KEY)",
+		"ALTER TABLE nothing REPLICA IDENTITY NOTHING", "CREATE TABLE late (id int PRIMARY KEY DEFERRABLE)",
+		"CREATE UNLOGGED TABLE light (id int PRIMARY KEY)", "CREATE SCHEMA x", "CREATE TABLE x.other (id int PRIMARY KEY)")
+	f := d.feeder("public.*")
+	r := d.start(f, cdc.Position{})
+	same(t, d.published(f.cfg.Publication), "a")
+	d.exec("INSERT INTO nokey VALUES (1)", "UPDATE nokey SET id = 2", "DELETE FROM nokey", "INSERT INTO nothing VALUES (1)", "DELETE FROM nothing")
+	saved := r.stop()
+
+	d.exec("CREATE TABLE b (id int PRIMARY KEY)", "ALTER TABLE nokey REPLICA IDENTITY FULL")
+	r = d.start(f, saved)
+	same(t, d.published(f.cfg.Publication), "a,b,nokey")
+	d.exec("INSERT INTO b VALUES (1)")
+	same(t, shown(r.caughtUp()), "c b - {id=1}")
+	r.stop()
+}
+
+// A publication of somebody else's is read and not altered (field case F10).
+func TestForeignPublicationIsLeftAlone(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+	f := d.feeder("public.b", "public.a")
+	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE a")
+	r := d.start(f, cdc.Position{})
+	d.exec("INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (2)")
+	same(t, shown(r.caughtUp()), "c a - {id=2}")
+	same(t, d.published(f.cfg.Publication), "a")
+	r.stop()
+	findings, err := f.Check(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, findings, cdc.SeverityError, "public.b", "ADD TABLE \"public\".\"b\"")
+}
+
+// A partitioned table is published with the partitions to come; its changes carry the partitions' names.
+func TestPartitions(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (10)")
+	r := d.start(d.feeder("public.p", "public.p_*"), cdc.Position{})
+	d.exec("CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (10) TO (20)", "INSERT INTO p VALUES (1), (11)", "UPDATE p SET id = 12 WHERE id = 1")
+	same(t, shown(r.caughtUp()), "c p_1 - {id=1}\nc p_2 - {id=11}\nd p_1 {id=1} -\nc p_2 - {id=12}")
+	r.stop()
+	findings, err := d.feeder("public.p").Check(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, findings, cdc.SeverityError, "public.p", "public.p_*")
+}
+
+// A slot that is older than its publication cannot be read past that point; the error says so (field case F8).
+func TestPublicationYoungerThanSlot(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	d.exec("SELECT pg_create_logical_replication_slot('"+f.cfg.Slot+"', 'pgoutput')", "INSERT INTO u VALUES (1)")
+	wantError(t, d.fails(f, cdc.Position{}), false, false, "publication "+f.cfg.Publication+" does not exist, but slot", "pg_drop_replication_slot")
+
+	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE u")
+	wantError(t, d.fails(f, cdc.Position{}), true, false, "publication did not exist", "pg_drop_replication_slot")
+}
+
+// Where changes are missing between the saved position and the slot, nothing is read and nothing made anew (field cases F2, F4, F5).
+func TestGaps(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	r := d.start(f, cdc.Position{})
+	saved := r.stop()
+	d.eventually("the slot is free", func() bool {
+		return d.text("SELECT active::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot) == "false"
+	})
+
+	other := saved
+	other.SystemID = "1"
+	wantError(t, d.fails(f, other), true, false, "another one")
+	other = saved
+	other.LSN = "FFFF/0"
+	wantError(t, d.fails(f, other), true, false, "log ends at")
+	other = saved
+	other.Timeline = 7
+	wantError(t, d.fails(f, other), true, false, "timeline")
+
+	d.exec("INSERT INTO u VALUES (1)", "SELECT pg_replication_slot_advance('"+f.cfg.Slot+"', pg_current_wal_lsn())")
+	wantError(t, d.fails(f, saved), true, false, "has moved on", "flush")
+
+	d.exec("SELECT pg_drop_replication_slot('" + f.cfg.Slot + "')")
+	wantError(t, d.fails(f, saved), true, false, "is gone")
+	same(t, d.text("SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot), "0")
+}
+
+// What keeps a feeder from starting is one clear line.
+func TestRefusals(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	role := d.name + "_r"
+	d.exec("CREATE ROLE " + role + " LOGIN PASSWORD 'right'")
+	t.Cleanup(func() { d.exec("DROP OWNED BY "+role, "DROP ROLE "+role) })
+	as := func(change func(*Config)) *Feeder {
+		cfg := d.config("public.u")
+		cfg.User, cfg.Password = role, "right"
+		change(&cfg)
+		return newFeeder(t, cfg)
+	}
+	wantError(t, d.fails(as(func(c *Config) { c.Password = "wrong" }), cdc.Position{}), false, false, "password authentication failed", "check user and password")
+	wantError(t, d.fails(as(func(c *Config) { c.Database = "nowhere" }), cdc.Position{}), false, false, `database "nowhere" does not exist`, "check the source's database")
+	wantError(t, d.fails(as(func(c *Config) { c.Hosts = []string{"127.0.0.1:1"} }), cdc.Position{}), false, true, "connection refused")
+	wantError(t, d.fails(as(func(c *Config) {}), cdc.Position{}), false, false, "ALTER ROLE", "REPLICATION")
+	d.exec("ALTER ROLE " + role + " REPLICATION")
+	wantError(t, d.fails(as(func(c *Config) {}), cdc.Position{}), false, false, "creating publication", `CREATE PUBLICATION "pub_`+d.name+`" FOR TABLE "public"."u"`)
+	wantError(t, d.fails(as(func(c *Config) { c.Include, _ = cdc.NewInclude([]string{"public.nowhere"}) }), cdc.Position{}), false, false, "include list")
+
+	f := d.feeder("public.u")
+	r := d.start(f, cdc.Position{})
+	wantError(t, d.fails(d.feeder("public.u"), r.position()), false, true, "is active for PID", "another process reads slot")
+	r.stop()
+
+	cfg := d.config("public.u")
+	cfg.Database = "postgres"
+	wantError(t, d.fails(newFeeder(t, cfg), cdc.Position{}), false, false, "belongs to database "+d.name)
+}
+
+func wantError(t *testing.T, err error, gap, retry bool, texts ...string) {
+	t.Helper()
+	var s *cdc.SourceError
+	if !errors.As(err, &s) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	if errors.Is(err, cdc.ErrGap) != gap || s.Retryable() != retry {
+		t.Errorf("gap %v, retryable %v: %v", errors.Is(err, cdc.ErrGap), s.Retryable(), err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q is not in: %v", text, err)
+		}
+	}
+}
+
+func wantFinding(t *testing.T, findings []cdc.Finding, severity cdc.Severity, table, text string) {
+	t.Helper()
+	for _, f := range findings {
+		if f.Severity == severity && f.Table == table && strings.Contains(f.String(), text) {
+			return
+		}
+	}
+	t.Errorf("no %s of table %q with %q in:", severity, table, text)
+	for _, f := range findings {
+		t.Log(f)
+	}
+}
