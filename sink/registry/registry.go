@@ -9,9 +9,11 @@ import (
 
 // View is one consistent sight of the registry. Immutable.
 type View struct {
-	Topology  *sink.Topology
-	Hot       *sink.HotKeys // never nil; empty where there are none
-	Confirmed time.Time     // when the source last confirmed that this is current (etcd: watch progress; file: last read)
+	Topology *sink.Topology
+	Hot      *sink.HotKeys // never nil; empty where there are none
+	// Confirmed is a moment at which the registry held what Topology and Hot say: nothing newer had been written by then.
+	// It stands still while the registry cannot be reached or holds a ring record that is not the one in use.
+	Confirmed time.Time
 }
 
 // Watcher follows one source of ring and hot keys.
@@ -21,6 +23,9 @@ type Watcher interface {
 	Run(ctx context.Context) error
 	// Ready is closed when View may be called.
 	Ready() <-chan struct{}
-	// View is the last good view; a single atomic load.
+	// View is the last good view; a single atomic load. Nil before Ready.
 	View() *View
+	// Changed is closed when the next View stands, also where only Confirmed moved. Take it before View, so that no view is
+	// missed between the two.
+	Changed() <-chan struct{}
 }

@@ -1,0 +1,40 @@
+package registry
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// board is where a watcher puts its views up: the part of Watcher that all of them share.
+type board struct {
+	view  atomic.Pointer[View]
+	ready chan struct{} // closed with the first view
+
+	mu      sync.Mutex
+	changed chan struct{} // guarded by mu; closed and replaced with each view
+}
+
+func newBoard() *board {
+	return &board{ready: make(chan struct{}), changed: make(chan struct{})}
+}
+
+func (b *board) Ready() <-chan struct{} { return b.ready }
+
+func (b *board) View() *View { return b.view.Load() }
+
+func (b *board) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// publish is called by the watcher's Run alone.
+func (b *board) publish(v View) {
+	if b.view.Swap(&v) == nil {
+		close(b.ready)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.changed)
+	b.changed = make(chan struct{})
+}

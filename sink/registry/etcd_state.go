@@ -1,0 +1,148 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"invalidator/sink"
+)
+
+// etcdState is what etcd holds, as far as it was read and watched, and the last good of it.
+type etcdState struct {
+	ringKey, hotPrefix string
+	troubles           *troubles
+
+	ring      ring
+	ringMod   int64 // revision of the record that etcd holds; 0: it holds none
+	ringInUse bool  // and that is the one in ring
+	entries   map[string]hotEntry
+	hot       *sink.HotKeys
+	confirmed time.Time
+}
+
+// hotEntry is one entry of the hot-key registry.
+type hotEntry struct {
+	mod    int64
+	key    string
+	copies int // 0: it was never good
+}
+
+// newest names what etcd holds: equal values mean an equal ring record and equal hot keys. A put gives its key the highest
+// revision; where no key has a higher revision than before, none was put, and where as many are left, none was deleted.
+type newest struct {
+	ring, hot, hotCount int64
+}
+
+func newEtcdState(cfg EtcdConfig, t *troubles) etcdState {
+	return etcdState{ringKey: cfg.RingKey, hotPrefix: cfg.HotPrefix, troubles: t,
+		entries: make(map[string]hotEntry), hot: sink.NewHotKeys(0, nil)}
+}
+
+// replace takes all that etcd holds at revision.
+func (s *etcdState) replace(revision int64, ring, hot []*mvccpb.KeyValue) {
+	if len(ring) == 0 {
+		s.dropRing(errors.New("etcd holds no ring record at " + s.ringKey + " (the cluster manager is to publish one)"))
+	}
+	for _, kv := range ring {
+		s.offerRing(kv)
+	}
+	present := make(map[string]bool, len(hot))
+	for _, kv := range hot {
+		present[string(kv.Key)] = true
+		s.offerEntry(kv)
+	}
+	for name := range s.entries {
+		if !present[name] {
+			s.dropEntry(name)
+		}
+	}
+	s.gather(revision)
+}
+
+func (s *etcdState) putRing(events []*clientv3.Event) {
+	for _, e := range events {
+		if e.Type == clientv3.EventTypeDelete {
+			s.dropRing(errors.New("the ring record at " + s.ringKey + " was deleted (the cluster manager is to publish it again)"))
+		} else {
+			s.offerRing(e.Kv)
+		}
+	}
+}
+
+func (s *etcdState) offerRing(kv *mvccpb.KeyValue) {
+	err := s.ring.offer("etcd "+s.ringKey, kv.Value)
+	s.ringMod, s.ringInUse = kv.ModRevision, err == nil
+	s.troubles.tell("ring record", err)
+}
+
+func (s *etcdState) dropRing(why error) {
+	s.ringMod, s.ringInUse = 0, false
+	s.troubles.tell("ring record", why)
+}
+
+func (s *etcdState) putHot(events []*clientv3.Event) {
+	var revision int64
+	for _, e := range events {
+		if e.Type == clientv3.EventTypeDelete {
+			s.dropEntry(string(e.Kv.Key))
+		} else {
+			s.offerEntry(e.Kv)
+		}
+		revision = e.Kv.ModRevision
+	}
+	s.gather(revision)
+}
+
+// offerEntry takes an entry; one that is not good is left out alone, or stays as it was when it last was good.
+func (s *etcdState) offerEntry(kv *mvccpb.KeyValue) {
+	name := string(kv.Key)
+	key, copies, err := sink.ParseHotEntry(strings.TrimPrefix(name, s.hotPrefix), kv.Value)
+	e := hotEntry{kv.ModRevision, key, copies}
+	if err != nil {
+		err = fmt.Errorf("etcd %s: %w", name, err)
+		e.key, e.copies = s.entries[name].key, s.entries[name].copies
+	}
+	s.entries[name] = e
+	s.troubles.tell("hot entry "+name, err)
+}
+
+func (s *etcdState) dropEntry(name string) {
+	delete(s.entries, name)
+	s.troubles.tell("hot entry "+name, nil)
+}
+
+// gather makes the hot keys of the entries. Two spellings of one key count as the larger.
+func (s *etcdState) gather(revision int64) {
+	copies := make(map[string]int, len(s.entries))
+	for _, e := range s.entries {
+		if e.copies > 0 {
+			copies[e.key] = max(copies[e.key], e.copies)
+		}
+	}
+	s.hot = sink.NewHotKeys(revision, copies)
+}
+
+func (s *etcdState) newest() newest {
+	n := newest{ring: s.ringMod, hotCount: int64(len(s.entries))}
+	for _, e := range s.entries {
+		n.hot = max(n.hot, e.mod)
+	}
+	return n
+}
+
+// confirm notes that etcd held at that moment what s holds.
+func (s *etcdState) confirm(at time.Time) {
+	if s.ringInUse {
+		s.confirmed = at
+	}
+}
+
+// view is s for the outside; there is none before the first good record.
+func (s *etcdState) view() (View, bool) {
+	return View{Topology: s.ring.topology, Hot: s.hot, Confirmed: s.confirmed}, s.ring.topology != nil
+}

@@ -1,0 +1,145 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"invalidator/sink"
+)
+
+// filePoll is how often the files are read where no notice of a change came: network file systems send none.
+const filePoll = 5 * time.Second
+
+// File watches a ring record in a file, and hot keys in another.
+type File struct {
+	*board
+	ringFile, hotFile watched // hotFile.path is "" where there is none
+	poll              time.Duration
+	log               *slog.Logger
+	troubles          *troubles
+
+	ring      ring
+	hot       *sink.HotKeys
+	confirmed time.Time
+}
+
+// watched is one file as it was last looked at.
+type watched struct {
+	path string
+	read bool
+	data []byte
+	err  error // why data is not in use, or cannot be had
+}
+
+// NewFile watches the ring record in ringPath and, unless hotPath is "", the hot keys there. Both must be good when Run
+// starts. A file is best replaced by renaming a whole new one over it. The hot keys' revision is the file's time of change.
+func NewFile(ringPath, hotPath string, log *slog.Logger) *File {
+	return &File{
+		board:    newBoard(),
+		ringFile: watched{path: ringPath},
+		hotFile:  watched{path: hotPath},
+		poll:     filePoll,
+		log:      log,
+		troubles: newTroubles(log),
+		hot:      sink.NewHotKeys(0, nil),
+	}
+}
+
+// Run implements Watcher.
+func (f *File) Run(ctx context.Context) error {
+	notices, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watching the folder of %s: %w (raise fs.inotify.max_user_instances)", f.ringFile.path, err)
+	}
+	defer notices.Close()
+	// Before the first look, so that no change falls between.
+	folderErr := f.watchFolders(notices)
+	f.load()
+	if err := cmp.Or(f.ringFile.err, f.hotFile.err); err != nil {
+		return err
+	}
+	f.tell(folderErr)
+	tick := time.NewTicker(f.poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-notices.Events:
+		case err := <-notices.Errors:
+			f.log.Warn("registry: a notice of changed files was lost, reading them", "err", err)
+		case <-tick.C:
+			folderErr = f.watchFolders(notices) // a folder that was replaced has lost its watch
+		}
+		f.load()
+		f.tell(folderErr)
+	}
+}
+
+// watchFolders watches the folders, not the files: a rename or a swapped link puts another file in the place.
+func (f *File) watchFolders(notices *fsnotify.Watcher) error {
+	for _, file := range []watched{f.ringFile, f.hotFile} {
+		if file.path == "" {
+			continue
+		}
+		if err := notices.Add(filepath.Dir(file.path)); err != nil {
+			return fmt.Errorf("watching the folder of %s: %w (until then it is read every %v)", file.path, err, f.poll)
+		}
+	}
+	return nil
+}
+
+func (f *File) tell(folderErr error) {
+	f.troubles.tell("ring file", f.ringFile.err)
+	f.troubles.tell("hot key file", f.hotFile.err)
+	f.troubles.tell("notices of changed files", folderErr)
+}
+
+// load looks at both files and publishes what is good in them.
+func (f *File) load() {
+	began := time.Now()
+	f.ringFile.look(func(data []byte, _ time.Time) error {
+		return f.ring.offer(f.ringFile.path, data)
+	})
+	if f.hotFile.path != "" {
+		f.hotFile.look(func(data []byte, changed time.Time) error {
+			hot, err := sink.ParseHotFile(f.hotFile.path, data, changed.UnixNano())
+			if err == nil {
+				f.hot = hot
+			}
+			return err
+		})
+	}
+	good := f.ringFile.err == nil && f.hotFile.err == nil
+	if good {
+		f.confirmed = began
+	}
+	if good || f.View() != nil {
+		f.publish(View{Topology: f.ring.topology, Hot: f.hot, Confirmed: f.confirmed})
+	}
+}
+
+// look reads the file and hands what is new in it to take.
+func (w *watched) look(take func(data []byte, changed time.Time) error) {
+	info, err := os.Stat(w.path)
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(w.path)
+	}
+	if err != nil {
+		w.read, w.err = false, fmt.Errorf("reading registry file: %w", err)
+		return
+	}
+	if w.read && bytes.Equal(data, w.data) {
+		return
+	}
+	w.read, w.data, w.err = true, data, take(data, info.ModTime())
+}
