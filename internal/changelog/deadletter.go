@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -25,6 +24,10 @@ const (
 // maxReason bounds a parked record's reason, in bytes; what an error says beyond that is some row's text.
 const maxReason = 2 << 10
 
+// maxParked is what the client itself refuses, in bytes: more than any fetch brings. The topic's own limit, above that of
+// the change topics, decides.
+const maxParked = 64 << 20
+
 // DeadLetter parks records that cannot be handled.
 type DeadLetter struct {
 	topic string
@@ -33,8 +36,7 @@ type DeadLetter struct {
 
 // OpenDeadLetter makes a parker that writes to topic (Names.DeadLetter), which must exist.
 func OpenDeadLetter(o Options, topic string) (*DeadLetter, error) {
-	// The broker alone decides what is too large here: the topic's limit is above those of the change topics.
-	cl, err := o.Client(append(ProducerOpts(func(string) int32 { return math.MaxInt32 >> 2 }),
+	cl, err := o.Client(append(ProducerOpts(func(string) int32 { return maxParked }),
 		kgo.AllowIdempotentProduceCancellation())...)
 	if err != nil {
 		return nil, err

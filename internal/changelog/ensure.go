@@ -158,18 +158,37 @@ func createTopic(ctx context.Context, adm *kadm.Client, s TopicSpec, brokers int
 	return false, topicError(s.Name, "creating the topic", r.Err, r.ErrMessage)
 }
 
+// TopicError is a topic that could not be made or asked for.
+type TopicError struct {
+	Topic string
+	Doing string
+	Err   error
+	Hint  string
+}
+
+func (e *TopicError) Error() string {
+	s := fmt.Sprintf("topic %s: %s: %v", e.Topic, e.Doing, e.Err)
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+func (e *TopicError) Unwrap() error { return e.Err }
+
+// Retryable reports whether trying again unchanged may work.
+func (e *TopicError) Retryable() bool { return retryable(e.Err) }
+
+// topicError takes the broker's own message for the hint where there is no better one.
 func topicError(topic, doing string, err error, message string) error {
-	hint := message
+	e := &TopicError{topic, doing, err, message}
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		hint = "allow this user Describe, Create, Read and Write on it, or make it beforehand: docs/TOPICS.md"
+		e.Hint = "allow this user Describe, DescribeConfigs, Create, Read and Write on it, or make it beforehand: docs/TOPICS.md"
 	case errors.Is(err, kerr.InvalidReplicationFactor):
-		hint = "fewer brokers than kafka.replication asks for"
+		e.Hint = "there are fewer brokers than kafka.replication asks for"
 	}
-	if hint != "" {
-		return fmt.Errorf("topic %s: %s: %w (%s)", topic, doing, err, hint)
-	}
-	return fmt.Errorf("topic %s: %s: %w", topic, doing, err)
+	return e
 }
 
 func topicConfigs(ctx context.Context, adm *kadm.Client, names ...string) (map[string]map[string]string, error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -131,7 +132,7 @@ func (o Options) Connect(ctx context.Context, extra ...kgo.Opt) (*kgo.Client, er
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, o.connectError(err, connectHint(err))
+		return nil, o.connectError(err, o.connectHint(err))
 	}
 	return cl, nil
 }
@@ -161,7 +162,7 @@ func (o Options) connectError(err error, hint string) error {
 	return &ConnectError{Brokers: o.Brokers, Err: err, Hint: hint}
 }
 
-func connectHint(err error) string {
+func (o Options) connectHint(err error) string {
 	var (
 		dns      *net.DNSError
 		eof      *kgo.ErrFirstReadEOF
@@ -180,7 +181,8 @@ func connectHint(err error) string {
 		return "that listener does not speak TLS: check the port, or remove kafka.tls"
 	case errors.As(err, &cert):
 		return "the broker's certificate is not trusted: check kafka.tls"
-	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism),
+		errors.Is(err, io.EOF) && o.SASL.Mechanism != NoSASL: // some brokers hang up on a wrong password
 		return "check kafka.sasl: mechanism, user and password"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer: check kafka.brokers, firewalls, and that the broker advertises an address that is reachable from here"

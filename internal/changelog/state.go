@@ -149,6 +149,9 @@ func (e *RecordError) Error() string {
 
 func (e *RecordError) Unwrap() error { return e.Err }
 
+// Retryable is false: the record stays as it is until a person acts.
+func (e *RecordError) Retryable() bool { return false }
+
 // BadRecord makes a *RecordError of err.
 func (s *State) BadRecord(key string, e Entry, err error) error {
 	return &RecordError{s.Topic, key, e.Location, err}

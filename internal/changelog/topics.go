@@ -157,6 +157,9 @@ func ChangeTopic(prefix, schema, table string) string {
 	return shorten(sanitise(prefix + "." + schema + "." + table))
 }
 
+// MessageTopic names the topic of a source's logical messages, which belong to no table.
+func MessageTopic(prefix string) string { return shorten(sanitise(prefix + ".message")) }
+
 // alternative is the name for a topic whose own name Kafka refuses because it differs from another's only in '.' and '_'
 // (shop.a_b and shop_a.b): its metrics would mix the two.
 func alternative(name string) string {

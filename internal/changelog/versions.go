@@ -22,7 +22,7 @@ var needed = []struct {
 }
 
 // VersionError says which requests broker and client have no version of in common.
-type VersionError struct{ Ranges []string } // "Produce: broker 3..13, client 0..2"
+type VersionError struct{ Ranges []string } // "Produce: broker 3..13, client 0..2, needed 3"
 
 func (e *VersionError) Error() string {
 	return "broker and client have no protocol version in common: " + strings.Join(e.Ranges, "; ")
@@ -53,13 +53,18 @@ func checkVersions(ctx context.Context, cl *kgo.Client) error {
 			ours = min(ours, p)
 		}
 		theirs, ok := broker[n.key.Int16()]
-		switch {
-		case !ok:
-			bad = append(bad, fmt.Sprintf("%s: broker none, client %d..%d", n.key.Name(), n.min, ours))
-		case ours < theirs.MinVersion || ours < n.min || theirs.MaxVersion < n.min:
-			bad = append(bad, fmt.Sprintf("%s: broker %d..%d, client %d..%d",
-				n.key.Name(), theirs.MinVersion, theirs.MaxVersion, min(n.min, ours), ours))
+		if ok && theirs.MinVersion <= ours && n.min <= ours && n.min <= theirs.MaxVersion {
+			continue
 		}
+		of := "none"
+		if ok {
+			of = fmt.Sprintf("%d..%d", theirs.MinVersion, theirs.MaxVersion)
+		}
+		mine := "none"
+		if ours >= 0 {
+			mine = fmt.Sprintf("0..%d", ours)
+		}
+		bad = append(bad, fmt.Sprintf("%s: broker %s, client %s, needed %d", n.key.Name(), of, mine, n.min))
 	}
 	if bad == nil {
 		return nil
