@@ -9,6 +9,8 @@
 // that is not literal, a pool that another file claims, an unknown or doubled field. Errors read file:line:col: what is
 // wrong (hint).
 //
+// A file's own tests run against its own mappings (File.RunTests), so that what one team adds never breaks another's.
+//
 // It knows no network and no Kafka. A Set is immutable and safe for concurrent use; it names itself by a fingerprint of
 // all its files.
 //

@@ -276,3 +276,17 @@ func TestExamples(t *testing.T) {
 		}
 	}
 }
+
+// What docs/MAPPINGS.md shows as a first file is one.
+func TestFirstFileOfTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../docs/MAPPINGS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	results := parse(t, block).RunTests()
+	if len(results) != 1 || !results[0].OK() {
+		t.Error(results)
+	}
+}

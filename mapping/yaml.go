@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
@@ -36,10 +37,16 @@ func (r *reader) add(s Severity, line, col int, hint, what string) {
 // document parses data and returns its root, or nil where there is none to read.
 func (r *reader) document(data []byte) *yaml.Node {
 	r.lines = bytes.Split(data, []byte("\n"))
+	for i, l := range r.lines {
+		if !utf8.Valid(l) {
+			r.add(SeverityError, i+1, 1, "save it as UTF-8", "the line is not UTF-8")
+			return nil
+		}
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node
 	err := dec.Decode(&doc)
-	if errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0 {
+	if errors.Is(err, io.EOF) || err == nil && doc.Content[0].Tag == "!!null" && doc.Content[0].Value == "" {
 		r.add(SeverityError, 1, 1, "begin with version: 1", "the file is empty")
 		return nil
 	}
@@ -59,10 +66,10 @@ func (r *reader) document(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// syntax reports what the YAML parser says, with the place as well as it tells it. Tabs are found by ourselves: the
-// parser's words for them point at the wrong line.
+// syntax reports what the YAML parser says, with the line as well as it tells it. Tabs are found by ourselves: the
+// parser's words for them are about something else.
 func (r *reader) syntax(err error) {
 	for i, l := range r.lines {
 		indent := l[:len(l)-len(bytes.TrimLeft(l, " \t"))]
@@ -71,12 +78,17 @@ func (r *reader) syntax(err error) {
 			return
 		}
 	}
-	m := yamlErrorLine.FindStringSubmatch(err.Error())
-	line := 1
-	if m != nil && m[1] != "" {
-		line, _ = strconv.Atoi(m[1])
+	line, what := 1, err.Error()
+	if m := yamlError.FindStringSubmatch(what); m != nil {
+		what = m[2]
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			line = n
+			if strings.HasPrefix(what, "did not find expected") { // these lines it counts from 0
+				line++
+			}
+		}
 	}
-	r.add(SeverityError, line, 1, "quote a text that holds : # { [ or begins with a sign", "not YAML: "+err.Error()[len(m[0]):])
+	r.add(SeverityError, min(line, len(r.lines)), 1, `a text that holds : # , [ ] { } or begins with a sign needs quotes: "user:{id}"`, "not YAML: "+what)
 }
 
 // plain refuses what would let a file say something in another place than where it is read: anchors, aliases, tags.
