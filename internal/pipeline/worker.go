@@ -24,10 +24,14 @@ type Source struct {
 	Format  envelope.Format
 }
 
+func (s *Source) newDecoder(m mapping.Mapper) (*envelope.Decoder, error) {
+	return envelope.NewDecoder(envelope.Config{Format: s.Format, Select: m.Columns})
+}
+
 func (s *Source) decoder(m mapping.Mapper) *envelope.Decoder {
-	d, err := envelope.NewDecoder(envelope.Config{Format: s.Format, Select: m.Columns})
+	d, err := s.newDecoder(m)
 	if err != nil {
-		panic(err) // New tried the same
+		panic(err) // New tried the same format
 	}
 	return d
 }
@@ -88,7 +92,7 @@ type Worker struct {
 // New makes a worker; Run starts it. Its error names the source whose format is not known.
 func New(opts Options) (*Worker, error) {
 	for _, s := range opts.Sources {
-		if _, err := envelope.NewDecoder(envelope.Config{Format: s.Format}); err != nil {
+		if _, err := s.newDecoder(opts.Snapshots.Current().Mapper); err != nil {
 			return nil, fmt.Errorf("source %s: %w", s.Name, err)
 		}
 	}

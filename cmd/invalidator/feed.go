@@ -1,0 +1,21 @@
+package main
+
+import (
+	"invalidator/internal/app"
+	"invalidator/internal/obs"
+)
+
+type feedCmd struct {
+	configFlag
+	Source []string `help:"Feed only these sources; may be given more than once." placeholder:"NAME"`
+}
+
+// Run feeds until a signal, and saves the positions.
+func (c feedCmd) Run(e *env) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	f := &app.Feed{Config: cfg, Log: e.log, Registry: obs.NewRegistry(), Only: c.Source}
+	return f.Run(e.ctx)
+}

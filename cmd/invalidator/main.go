@@ -1,0 +1,106 @@
+// Command invalidator is the one binary of the change-log invalidation pipeline: feeders, workers, the tools for mapping
+// files and the demo. `invalidator --help` lists its commands; each stands in a file of its own here.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"invalidator/internal/config"
+	"invalidator/internal/obs"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitMisuse = 2
+)
+
+// cli is the command line. stdout carries what was asked, stderr the rest.
+type cli struct {
+	LogLevel  string `help:"debug, info, warn or error." default:"info" env:"INVALIDATOR_LOG_LEVEL"`
+	LogFormat string `help:"text or json." default:"text" env:"INVALIDATOR_LOG_FORMAT"`
+
+	Feed     feedCmd     `cmd:"" help:"Feed databases' logs into Kafka."`
+	Run      runCmd      `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
+	Check    checkCmd    `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
+	Demo     demoCmd     `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
+	Explain  explainCmd  `cmd:"" help:"Say which keys and copies a change record would delete. Needs no service."`
+	Ring     ringCmd     `cmd:"" help:"Look at the ring."`
+	Mappings mappingsCmd `cmd:"" help:"Check and test mapping files."`
+	Config   configCmd   `cmd:"" help:"Print the configuration as loaded, with every default; secrets are hidden."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
+}
+
+// env is what a command may touch of the outside.
+type env struct {
+	ctx            context.Context
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	log            *slog.Logger
+}
+
+// configFlag is embedded by the commands that need the configuration.
+type configFlag struct {
+	Config string `help:"The configuration file." default:"invalidator.yaml" env:"INVALIDATOR_CONFIG" type:"path" short:"c"`
+}
+
+func (f configFlag) load() (*config.Config, error) { return config.Load(f.Config) }
+
+// errFailed ends a command with exit code 1 when what there was to say has been said.
+var errFailed = errors.New("failed")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var c cli
+	exit := -1
+	parser, err := kong.New(&c,
+		kong.Name("invalidator"),
+		kong.Description("Reads databases' change logs and deletes every cached copy of every key that a changed row feeds."),
+		kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exit = code }),
+	)
+	if err != nil {
+		panic(err) // the command line is declared wrongly: a test would have seen it
+	}
+	kctx, err := parser.Parse(args)
+	if exit >= 0 { // --help
+		return exit
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "invalidator: %v (see invalidator --help)\n", err)
+		return exitMisuse
+	}
+	log, err := obs.NewLog(stderr, c.LogFormat, c.LogLevel)
+	if err != nil {
+		fmt.Fprintf(stderr, "invalidator: %v\n", err)
+		return exitMisuse
+	}
+	err = kctx.Run(&env{ctx, stdin, stdout, stderr, log})
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFailed):
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "invalidator: %v\n", err)
+	return exitFailed
+}

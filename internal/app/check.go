@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"invalidator/cdc"
+	"invalidator/internal/changelog"
+	"invalidator/internal/config"
+	"invalidator/mapping"
+)
+
+// Finding is one result of a check: what is wrong, and where.
+type Finding struct {
+	Severity string `json:"severity"` // error or warning
+	Where    string `json:"where"`    // kafka, ring, node …, source …, a mapping file
+	What     string `json:"what"`     // with the hint
+}
+
+func (f Finding) String() string { return f.Severity + ": " + f.Where + ": " + f.What }
+
+// How long one server may take to answer, and a node to take a connection.
+const (
+	checkTimeout = 15 * time.Second
+	dialTimeout  = 2 * time.Second
+)
+
+// Check asks everything that the configuration names whether it will work, and changes nothing. Each part is asked, whatever
+// the others said.
+func Check(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
+	out := checkMappings(c)
+	out = append(out, checkKafka(ctx, c, log)...)
+	out = append(out, checkCache(ctx, c, log)...)
+	for _, s := range c.Sources {
+		if s.Topics == nil {
+			out = append(out, checkSource(ctx, s, log)...)
+		}
+	}
+	return out
+}
+
+func failed(where string, err error) []Finding {
+	return []Finding{{string(cdc.SeverityError), where, err.Error()}}
+}
+
+func checkMappings(c *config.Config) []Finding {
+	_, problems, err := mapping.Load(c.Mappings.Dir)
+	if err != nil {
+		return failed("mappings", err)
+	}
+	var out []Finding
+	for _, p := range problems {
+		out = append(out, Finding{string(p.Severity), "mappings", p.String()})
+	}
+	return out
+}
+
+func checkKafka(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	o, err := kafkaOptions(c.Kafka, log)
+	if err != nil {
+		return failed("kafka", err)
+	}
+	cl, err := o.Connect(ctx)
+	if err != nil {
+		return failed("kafka", err)
+	}
+	defer cl.Close()
+	findings, err := changelog.CheckTopics(ctx, kadm.NewClient(cl), topicSettings(c).Own())
+	if err != nil {
+		return failed("kafka", err)
+	}
+	var out []Finding
+	for _, f := range findings {
+		out = append(out, Finding{string(f.Severity), "kafka", f.String()})
+	}
+	return out
+}
+
+func checkCache(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
+	topology, _, err := ReadRegistry(ctx, c, log)
+	if err != nil {
+		return failed("ring", err)
+	}
+	var out []Finding
+	for _, node := range topology.Nodes() {
+		d := net.Dialer{Timeout: dialTimeout}
+		conn, err := d.DialContext(ctx, "tcp", node)
+		if err != nil {
+			// A node that is down now is no reason not to start.
+			out = append(out, Finding{string(cdc.SeverityWarning), "node " + node, fmt.Sprintf("does not answer: %v", err)})
+			continue
+		}
+		conn.Close()
+	}
+	return out
+}
+
+func checkSource(ctx context.Context, s config.Source, log *slog.Logger) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	feeder, err := NewFeeder(s, log)
+	if err != nil {
+		return failed("source "+s.Name, err)
+	}
+	findings, err := feeder.Check(ctx)
+	var out []Finding
+	for _, f := range findings {
+		out = append(out, Finding{string(f.Severity), "source " + s.Name, f.String()})
+	}
+	if err != nil {
+		out = append(out, failed("source "+s.Name, err)...)
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"invalidator/cdc"
+	"invalidator/cdc/mysql"
+	"invalidator/cdc/postgres"
+	"invalidator/internal/changelog"
+	"invalidator/internal/config"
+	"invalidator/internal/feed"
+	"invalidator/internal/obs"
+	"invalidator/mapping"
+)
+
+// Feed is a feeder process.
+type Feed struct {
+	Config   *config.Config
+	Log      *slog.Logger
+	Registry *prometheus.Registry
+	Only     []string // source names; empty: every source that is fed by us
+
+	// NewFeeder makes a source's feeder; nil: by the source's type.
+	NewFeeder func(config.Source, *slog.Logger) (cdc.Feeder, error)
+}
+
+// Run feeds until ctx ends and returns nil; its error is a configuration that cannot work.
+func (f *Feed) Run(ctx context.Context) error {
+	sources, err := f.sources()
+	if err != nil {
+		return err
+	}
+	kafka, err := kafkaOptions(f.Config.Kafka, f.Log)
+	if err != nil {
+		return err
+	}
+	metrics, err := feed.NewMetrics(f.Registry)
+	if err != nil {
+		return err
+	}
+	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopUnder()
+	eg, under := errgroup.WithContext(under)
+	eg.Go(func() error { return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry) })
+	eg.Go(func() error {
+		defer stopUnder()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(under, cancel)()
+		if err := ensureOwnTopics(ctx, f.Config, kafka, f.Log); err != nil || ctx.Err() != nil {
+			return err
+		}
+		state, err := changelog.OpenState(kafka, changelog.NamesFor(ownPrefix(f.Config)).State)
+		if err != nil {
+			return err
+		}
+		defer state.Close()
+		run, err := feed.New(feed.Options{
+			Kafka: kafka, Topics: topicSettings(f.Config), State: state, Sources: sources, Log: f.Log, Metrics: metrics,
+		})
+		if err != nil {
+			return err
+		}
+		return run.Run(ctx)
+	})
+	return eg.Wait()
+}
+
+func (f *Feed) sources() ([]feed.Source, error) {
+	for _, name := range f.Only {
+		if !slices.ContainsFunc(f.Config.Sources, func(s config.Source) bool { return s.Name == name && s.Topics == nil }) {
+			return nil, fmt.Errorf("no source that is fed by us is called %q (there are: %s)", name, strings.Join(fedNames(f.Config), ", "))
+		}
+	}
+	keep, err := f.keep()
+	if err != nil {
+		return nil, err
+	}
+	newFeeder := f.NewFeeder
+	if newFeeder == nil {
+		newFeeder = NewFeeder
+	}
+	var out []feed.Source
+	for _, s := range f.Config.Sources {
+		if s.Topics != nil || len(f.Only) > 0 && !slices.Contains(f.Only, s.Name) {
+			continue
+		}
+		feeder, err := newFeeder(s, f.Log)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, feed.Source{
+			Name: s.Name, TopicPrefix: s.TopicPrefix, Feeder: feeder, MaxRecord: int(s.MaxRecord),
+			Keep: func(t cdc.TableID) []string { return keep(s.Name, t) },
+		})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no source is fed by us: nothing to do (add one with a type under sources)")
+	}
+	return out, nil
+}
+
+func fedNames(c *config.Config) []string {
+	var out []string
+	for _, s := range c.Sources {
+		if s.Topics == nil {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+// keep says which columns a slim record keeps: those that mappings name. The feeder reads the mappings for nothing else.
+func (f *Feed) keep() (func(source string, t cdc.TableID) []string, error) {
+	set, problems, err := mapping.Load(f.Config.Mappings.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("loading mappings: %w", err)
+	}
+	if mapping.HasErrors(problems) {
+		f.Log.Warn("some mapping files do not load: rows over the size limit keep only the columns that the others name", "problems", len(problems))
+	}
+	var names sync.Map // *cdc.Columns -> []string
+	return func(source string, t cdc.TableID) []string {
+		cols := set.Columns(source, t)
+		if cols == nil {
+			return nil
+		}
+		if n, ok := names.Load(cols); ok {
+			return n.([]string)
+		}
+		n := make([]string, len(cols.List))
+		for i, c := range cols.List {
+			n[i] = c.Name
+		}
+		names.Store(cols, n)
+		return n
+	}, nil
+}
+
+// NewFeeder makes the feeder of a configured source, by its type. It talks to nobody yet.
+func NewFeeder(s config.Source, log *slog.Logger) (cdc.Feeder, error) {
+	include, err := cdc.NewInclude(s.Include)
+	if err != nil {
+		return nil, fmt.Errorf("source %s: %w", s.Name, err)
+	}
+	t, err := tlsConfig("source "+s.Name+": tls", s.TLS)
+	if err != nil {
+		return nil, err
+	}
+	if s.Type == "postgres" {
+		return postgres.New(postgres.Config{
+			Name: s.Name, Hosts: s.Hosts, Database: s.Database, User: s.User, Password: s.Password.Reveal(), TLS: t,
+			Publication: s.Publication, Slot: s.Slot, Include: include,
+		}, log)
+	}
+	return mysql.New(mysql.Config{
+		Name: s.Name, Hosts: s.Hosts, User: s.User, Password: s.Password.Reveal(), TLS: t,
+		ServerID: s.ServerID, Include: include,
+	}, log)
+}

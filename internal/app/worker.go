@@ -1,0 +1,175 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"invalidator/cdc/envelope"
+	"invalidator/internal/changelog"
+	"invalidator/internal/config"
+	"invalidator/internal/obs"
+	"invalidator/internal/pipeline"
+	"invalidator/mapping"
+	"invalidator/sink"
+	"invalidator/sink/memcache"
+	"invalidator/sink/registry"
+)
+
+// Worker is a worker process.
+type Worker struct {
+	Config   *config.Config
+	Log      *slog.Logger
+	Registry *prometheus.Registry
+	Observer func(pipeline.Round) // nil: none
+	Started  func()               // called when the worker joins its group; nil: nobody asks
+
+	// Wrap stands between the pipeline and the nodes, for tests that leave something out; nil: nothing does.
+	Wrap func(sink.Deleter) sink.Deleter
+}
+
+// Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
+func (w *Worker) Run(ctx context.Context) error {
+	mappings, err := loadMappings(w.Config, w.Log)
+	if err != nil {
+		return err
+	}
+	kafka, err := kafkaOptions(w.Config.Kafka, w.Log)
+	if err != nil {
+		return err
+	}
+	watcher, err := newWatcher(w.Config.Cache.Ring, w.Log)
+	if err != nil {
+		return err
+	}
+	sources, starts := topicsOf(w.Config)
+	if len(sources) == 0 {
+		return errors.New("no source is configured: nothing would be deleted (add one under sources)")
+	}
+
+	// What the worker leans on outlives it: it drains into the nodes after ctx has ended.
+	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopUnder()
+	client := memcache.New(memcacheOptions(w.Config.Cache), w.Log)
+	eg, under := errgroup.WithContext(under)
+	eg.Go(func() error { return watcher.Run(under) })
+	eg.Go(func() error { return client.Run(under) })
+	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry) })
+	eg.Go(func() error {
+		defer stopUnder()
+		// A part under the worker that fails ends it.
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(under, cancel)()
+		select {
+		case <-watcher.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+		var deleter sink.Deleter = client
+		if w.Wrap != nil {
+			deleter = w.Wrap(client)
+		}
+		return w.work(ctx, kafka, pipeline.Options{
+			Sources: sources, Snapshots: pipeline.NewSnapshots(watcher, mappings), Deleter: deleter,
+			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
+		}, starts)
+	})
+	return eg.Wait()
+}
+
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start) error {
+	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
+		return err
+	}
+	names := changelog.NamesFor(ownPrefix(w.Config))
+	state, err := changelog.OpenState(kafka, names.State)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	dead, err := changelog.OpenDeadLetter(kafka, names.DeadLetter)
+	if err != nil {
+		return err
+	}
+	defer dead.Close()
+	opts.Parker, opts.Gaps = dead, gapRecorder{state}
+	worker, err := pipeline.New(opts)
+	if err != nil {
+		return err
+	}
+	if w.Started != nil {
+		w.Started()
+	}
+	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
+	err = worker.Run(ctx, changelog.NewGroup(changelog.GroupOptions{
+		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
+	}))
+	w.Log.Info("worker stopped")
+	return err
+}
+
+// loadMappings loads the teams' files. A file that is wrong is reported and left out alone.
+func loadMappings(c *config.Config, log *slog.Logger) (*mapping.Set, error) {
+	set, problems, err := mapping.Load(c.Mappings.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("loading mappings: %w", err)
+	}
+	for _, p := range problems {
+		if p.Severity == mapping.SeverityError {
+			log.Error("a mapping file is left out", "problem", p.String())
+		} else {
+			log.Warn("a mapping file has a warning", "problem", p.String())
+		}
+	}
+	return set, nil
+}
+
+// topicsOf lists what the workers read: the topics of every source, fed by us or by somebody else.
+func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start) {
+	var sources []*pipeline.Source
+	var starts []changelog.Start
+	for _, s := range c.Sources {
+		format, pattern := envelope.Auto, regexp.QuoteMeta(s.TopicPrefix)+`\.[^.]+\.[^.]+`
+		if s.Topics != nil {
+			format, pattern = envelope.Format(s.Topics.Format), s.Topics.Pattern
+		}
+		re := regexp.MustCompile(pattern) // the configuration was checked
+		sources = append(sources, &pipeline.Source{Name: s.Name, Pattern: re, Format: format})
+		starts = append(starts, changelog.Start{Pattern: re, At: s.FirstStart})
+	}
+	return sources, starts
+}
+
+func memcacheOptions(c config.Cache) memcache.Options {
+	return memcache.Options{
+		Protocol:     memcache.Protocol(c.Protocol),
+		ConnsPerNode: c.Node.Connections,
+		QueueBytes:   int(c.Node.Queue),
+		Timeout:      c.Node.Timeout,
+	}
+}
+
+var _ sink.Deleter = (*memcache.Client)(nil)
+
+func newWatcher(r config.Ring, log *slog.Logger) (registry.Watcher, error) {
+	switch {
+	case r.Etcd != nil:
+		t, err := tlsConfig("cache.ring.etcd.tls", r.Etcd.TLS)
+		if err != nil {
+			return nil, err
+		}
+		return registry.NewEtcd(registry.EtcdConfig{
+			Endpoints: r.Etcd.Endpoints, RingKey: r.Etcd.Key, HotPrefix: r.Etcd.HotPrefix,
+			Username: r.Etcd.User, Password: r.Etcd.Password.Reveal(), TLS: t,
+		}, log), nil
+	case r.File != "":
+		return registry.NewFile(r.File, r.HotFile, log), nil
+	}
+	return nil, errors.New("no ring is configured (set cache.ring.file or cache.ring.etcd)")
+}

@@ -1,0 +1,463 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"invalidator/cdc"
+	"invalidator/cdc/envelope"
+	"invalidator/internal/changelog"
+	"invalidator/mapping"
+	"invalidator/sink"
+	"invalidator/sink/registry"
+)
+
+const settle = time.Second
+
+var users = changelog.Partition{Topic: "shop.shop.users", Number: 0}
+
+// A changed address deletes both addresses' keys, on primary and replica, and again a settle later; only then does the
+// watermark pass it.
+func TestChangeIsDeletedTwiceOnEveryCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Assign(users, 7)
+		r.send(7, update("1", "a@x.test", "b@x.test"))
+		synctest.Wait()
+
+		first := r.nodes.take()
+		want := []string{"n1 user:1", "n1 user:by-email:a@x.test", "n1 user:by-email:b@x.test", "n2 user:1", "n2 user:by-email:a@x.test", "n2 user:by-email:b@x.test"}
+		if !slices.Equal(first, want) {
+			t.Fatalf("first round\n got %q\nwant %q", first, want)
+		}
+		r.wantMark(t, 7)
+		time.Sleep(settle - time.Millisecond)
+		synctest.Wait()
+		if early := r.nodes.take(); len(early) != 0 {
+			t.Fatalf("the second round came before settle: %q", early)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if second := r.nodes.take(); !slices.Equal(second, want) {
+			t.Fatalf("second round\n got %q\nwant %q", second, want)
+		}
+		r.wantMark(t, 8)
+	})
+}
+
+// G9: records alternate between a node that answers and one that does not; the offset stays at the first record that is not
+// finished, and moves when the node is back.
+func TestG9WatermarkWaitsForTheSilentNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes.hold("n2", true)
+		r.w.Assign(users, 0)
+		for i := range int64(50) {
+			r.send(i, update(fmt.Sprint(i), "a@x.test", "a@x.test"))
+		}
+		time.Sleep(10 * settle)
+		synctest.Wait()
+		r.wantMark(t, 0)
+		r.nodes.hold("n2", false)
+		time.Sleep(2 * settle)
+		synctest.Wait()
+		r.wantMark(t, 50)
+	})
+}
+
+// G5: bytes that are no record are parked, and the record behind them is deleted.
+func TestG5PoisonIsParkedAndPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Assign(users, 0)
+		poison := [][]byte{{0xff, 0x00, 0x7b}, []byte(`{"before":`), []byte(`[1]`), []byte(`"x"`), []byte(`3`), {}}
+		for i, p := range poison {
+			r.sendRaw(changelog.Record{Offset: int64(i), Key: []byte(`{"id":1}`), Value: p})
+		}
+		r.send(int64(len(poison)), update("1", "a@x.test", "a@x.test"))
+		time.Sleep(2 * settle)
+		synctest.Wait()
+		if got := r.parker.offsets(); !slices.Equal(got, []int64{0, 1, 2, 3, 4, 5}) {
+			t.Errorf("parked offsets %v", got)
+		}
+		if !slices.Contains(r.nodes.take(), "n1 user:1") {
+			t.Error("the good record's key was not deleted")
+		}
+		r.wantMark(t, int64(len(poison))+1)
+	})
+}
+
+// When parking fails the partition stands still: the record would be nowhere.
+func TestPartitionStandsWhileParkingFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.parker.fail.Store(true)
+		r.w.Assign(users, 0)
+		r.sendRaw(changelog.Record{Offset: 0, Value: []byte("{")})
+		r.send(1, update("1", "a@x.test", "a@x.test"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.wantMark(t, 0)
+		if got := r.nodes.take(); len(got) != 0 {
+			t.Errorf("went on behind a record that is nowhere: %q", got)
+		}
+		r.parker.fail.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.wantMark(t, 2)
+	})
+}
+
+// H1: a key that memcached cannot hold is parked; the other keys of the row are deleted.
+func TestH1BadKeyIsParkedAloneOthersDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a b\r\nflush_all", "b@x.test"))
+		time.Sleep(2 * settle)
+		synctest.Wait()
+		got := r.nodes.take()
+		if !slices.Contains(got, "n1 user:1") || !slices.Contains(got, "n1 user:by-email:b@x.test") {
+			t.Errorf("the good keys were not deleted: %q", got)
+		}
+		if n := len(r.parker.offsets()); n != 1 {
+			t.Errorf("parked %d times, want once", n)
+		}
+		r.wantMark(t, 1)
+	})
+}
+
+// A node that refuses a key for good does not hold the partition: the key is parked.
+func TestRefusedKeyIsParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes.refuse.Store(true)
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		synctest.Wait()
+		r.nodes.refuse.Store(false)
+		time.Sleep(2 * settle)
+		synctest.Wait()
+		if n := len(r.parker.offsets()); n != 4 { // two keys on two nodes
+			t.Errorf("parked %d, want 4", n)
+		}
+		r.wantMark(t, 1)
+	})
+}
+
+// A ring that changes between the rounds: the second round goes to the owners of both.
+func TestSecondRoundFollowsTheRing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		synctest.Wait()
+		r.nodes.take()
+		r.views.store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}]}`, nil))
+		time.Sleep(2 * settle)
+		synctest.Wait()
+		want := []string{"n1 user:1", "n1 user:by-email:a@x.test", "n2 user:1", "n2 user:by-email:a@x.test", "n3 user:1", "n3 user:by-email:a@x.test"}
+		if got := r.nodes.take(); !slices.Equal(got, want) {
+			t.Errorf("second round\n got %q\nwant %q", got, want)
+		}
+	})
+}
+
+// While previous stands, clients carry values from owner to owner: a third round follows.
+func TestThirdRoundWhileResizing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.views.store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}],
+			"previous":{"epoch":7,"shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[]}]}}`, nil))
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		for round := 1; round <= 3; round++ {
+			synctest.Wait()
+			if round < 3 {
+				r.wantMark(t, 0)
+			}
+			if got := r.nodes.take(); !slices.Contains(got, "n1 user:1") || !slices.Contains(got, "n3 user:1") {
+				t.Errorf("round %d: %q, want old and new owner", round, got)
+			}
+			time.Sleep(settle)
+		}
+		synctest.Wait()
+		r.wantMark(t, 1)
+		if got := r.nodes.take(); len(got) != 0 {
+			t.Errorf("a fourth round: %q", got)
+		}
+	})
+}
+
+// Hot keys of today's registry are fanned out, each name to its own owner.
+func TestHotKeyCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.views.store(view(t, plainRing, map[string]int{"user:1": 3}))
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		synctest.Wait()
+		got := r.nodes.take()
+		for _, k := range []string{"n1 user:1", "n1 user:1#1", "n2 user:1#2", "n2 user:1#3"} {
+			if !slices.Contains(got, k) {
+				t.Errorf("%s is missing in %q", k, got)
+			}
+		}
+	})
+}
+
+// What was begun is finished on a drain, second rounds too; nothing new is taken.
+func TestDrainFinishesWhatWasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		synctest.Wait()
+		r.w.Drain(t.Context())
+		r.send(1, update("2", "a@x.test", "a@x.test"))
+		synctest.Wait()
+		r.wantMark(t, 1)
+	})
+}
+
+// A revoked partition issues nothing more, and what it had not finished is not said to be.
+func TestRevokeStopsIssuing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		synctest.Wait()
+		r.nodes.take()
+		r.w.Revoke([]changelog.Partition{users}, true)
+		time.Sleep(3 * settle)
+		synctest.Wait()
+		if got := r.nodes.take(); len(got) != 0 {
+			t.Errorf("issued after the revoke: %q", got)
+		}
+		r.wantMark(t, 0)
+	})
+}
+
+// A backlog that is faster than the nodes stops the fetches, so that memory stays bounded, and starts them again.
+func TestBacklogPausesFetching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes.hold("n1", true)
+		r.w.Assign(users, 0)
+		n := int64(0)
+		for !r.group.paused.Load() {
+			r.send(n, update(fmt.Sprint(n), "a@x.test", "a@x.test"))
+			n++
+			if n > 200_000 {
+				t.Fatal("never paused")
+			}
+		}
+		r.nodes.hold("n1", false)
+		time.Sleep(20 * settle)
+		synctest.Wait()
+		if r.group.paused.Load() {
+			t.Error("still paused with nothing waiting")
+		}
+		r.wantMark(t, n)
+	})
+}
+
+// A gap is durable and does not stop the partition.
+func TestLossIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.Lost(changelog.Loss{Partition: users, From: 100, To: 500, Why: "retention"})
+		if len(r.gaps.losses) != 1 || r.gaps.losses[0].To != 500 {
+			t.Errorf("recorded %v", r.gaps.losses)
+		}
+	})
+}
+
+// rig is a worker between a hand-fed group and hand-held nodes.
+type rig struct {
+	w      *Worker
+	nodes  *fakeNodes
+	parker *fakeParker
+	gaps   *fakeGaps
+	group  *fakeGroup
+	views  *views
+}
+
+const plainRing = `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[{"addr":"n2:1","zone":"b"}]}]}`
+
+const usersFile = `version: 1
+team: profiles
+contact: "#profiles"
+pools: [user]
+mappings:
+  - name: user
+    table: shop.users
+    keys:
+      - user:{id}
+      - user:by-email:{email|lower}
+`
+
+func newRig(t *testing.T) *rig {
+	f, problems := mapping.Parse("users.yaml", []byte(usersFile))
+	if mapping.HasErrors(problems) {
+		t.Fatal(problems)
+	}
+	set, problems := mapping.NewSet([]*mapping.File{f})
+	if mapping.HasErrors(problems) {
+		t.Fatal(problems)
+	}
+	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, group: &fakeGroup{}, views: &views{}}
+	r.views.store(view(t, plainRing, nil))
+	w, err := New(Options{
+		Sources:   []*Source{{Name: "shop", Pattern: regexp.MustCompile(`shop\..*`), Format: envelope.Auto}},
+		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Gaps: r.gaps, Settle: settle,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.group = r.group
+	r.w = w
+	t.Cleanup(func() { w.stop(w.all()...) })
+	return r
+}
+
+func view(t *testing.T, record string, hot map[string]int) *registry.View {
+	t.Helper()
+	rec, err := sink.ParseRecord("ring.json", []byte(record))
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := sink.NewTopology(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &registry.View{Topology: topology, Hot: sink.NewHotKeys(1, hot)}
+}
+
+func (r *rig) send(offset int64, c *cdc.RowChange) {
+	key, value, err := envelope.Encode(c, envelope.Options{}, nil)
+	if err != nil {
+		panic(err)
+	}
+	r.sendRaw(changelog.Record{Offset: offset, Key: key, Value: value})
+}
+
+func (r *rig) sendRaw(rec changelog.Record) { r.w.Records(users, []changelog.Record{rec}) }
+
+func (r *rig) wantMark(t *testing.T, want int64) {
+	t.Helper()
+	if got := r.w.Finished([]changelog.Partition{users})[0].Offset; got != want {
+		t.Fatalf("watermark %d, want %d", got, want)
+	}
+}
+
+var userColumns = cdc.NewColumns([]cdc.Column{{Name: "id", Type: "bigint unsigned", Key: true}, {Name: "email", Type: "varchar(200)"}})
+
+func update(id, before, after string) *cdc.RowChange {
+	row := func(email string) cdc.Row {
+		return cdc.Row{{Kind: cdc.Integer, S: id}, {Kind: cdc.Text, S: email}}
+	}
+	return &cdc.RowChange{
+		Source: "shop", Connector: cdc.MySQL, TableID: cdc.TableID{Schema: "shop", Table: "users"}, Op: cdc.Update,
+		Columns: userColumns, Before: row(before), After: row(after), CommitTime: time.Now(),
+	}
+}
+
+// fakeNodes acknowledges every delete at once, but for the nodes that are held.
+type fakeNodes struct {
+	refuse atomic.Bool
+	mu     sync.Mutex
+	held   map[string]bool
+	seen   []string
+	waits  []func()
+}
+
+func (n *fakeNodes) Delete(_ context.Context, c sink.Copy, w sink.Waiter) error {
+	node := c.Node[:len(c.Node)-2]
+	var err error
+	if n.refuse.Load() {
+		err = &sink.RefusedError{Copy: c, Answer: "CLIENT_ERROR"}
+	}
+	n.mu.Lock()
+	n.seen = append(n.seen, node+" "+c.Key)
+	held := n.held[node]
+	if held {
+		n.waits = append(n.waits, func() { w.Acked(c, err) })
+	}
+	n.mu.Unlock()
+	if !held {
+		w.Acked(c, err)
+	}
+	return nil
+}
+
+func (n *fakeNodes) hold(node string, on bool) {
+	n.mu.Lock()
+	n.held[node] = on
+	waits := n.waits
+	n.waits = nil
+	n.mu.Unlock()
+	for _, f := range waits {
+		f()
+	}
+}
+
+// take returns the distinct deletes since the last take, sorted.
+func (n *fakeNodes) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.seen
+	n.seen = nil
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+type fakeParker struct {
+	fail   atomic.Bool
+	mu     sync.Mutex
+	parked []int64
+}
+
+func (p *fakeParker) ParkFrom(_ context.Context, _ changelog.Partition, r changelog.Record, _ string) error {
+	if p.fail.Load() {
+		return errors.New("the broker is away")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parked = append(p.parked, r.Offset)
+	return nil
+}
+
+func (p *fakeParker) offsets() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.parked)
+}
+
+type fakeGaps struct{ losses []changelog.Loss }
+
+func (g *fakeGaps) Record(_ context.Context, _ string, l changelog.Loss) error {
+	g.losses = append(g.losses, l)
+	return nil
+}
+
+type fakeGroup struct{ paused atomic.Bool }
+
+func (g *fakeGroup) Pause(changelog.Partition)  { g.paused.Store(true) }
+func (g *fakeGroup) Resume(changelog.Partition) { g.paused.Store(false) }
+
+type views struct{ v atomic.Pointer[registry.View] }
+
+func (v *views) store(x *registry.View) { v.v.Store(x) }
+func (v *views) View() *registry.View   { return v.v.Load() }
