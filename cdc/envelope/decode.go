@@ -13,8 +13,8 @@ import (
 // Config says what a Decoder reads.
 type Config struct {
 	Format    Format // what the topics carry; empty: Auto
-	Select    Select
-	Snapshots bool // decode rows of a snapshot as Op Read; false: ignore them
+	Select    Select // nil: no table is wanted
+	Snapshots bool   // decode rows of a snapshot as Op Read; false: ignore them
 
 	// Unavailable is what Debezium writes for an unchanged TOAST value (its unavailable.value.placeholder); empty: Debezium's
 	// own default.
@@ -35,7 +35,7 @@ func NewDecoder(c Config) (*Decoder, error) {
 		return nil, fmt.Errorf("format %q is not known (use %q)", c.Format, Auto)
 	}
 	if c.Select == nil {
-		return nil, errors.New("a decoder needs a Select")
+		c.Select = func(string, cdc.TableID) *cdc.Columns { return nil }
 	}
 	return &Decoder{conf: c, placeholder: newPlaceholder(c.Unavailable)}, nil
 }

@@ -127,10 +127,8 @@ func (w *writer) key(b []byte) ([]byte, error) {
 		return b, nil
 	}
 	start := len(b)
-	for i, col := range c.Columns.List {
-		if !col.Key {
-			continue
-		}
+	var buf [8]int
+	for _, i := range keyColumns(buf[:0], c) {
 		v := imageValue(c.After, i)
 		if v.Kind == cdc.Absent {
 			v = imageValue(c.Before, i)
@@ -142,7 +140,7 @@ func (w *writer) key(b []byte) ([]byte, error) {
 			b = append(b, '{')
 		}
 		var err error
-		if b, err = w.column(b, col.Name, v); err != nil {
+		if b, err = w.column(b, c.Columns.List[i].Name, v); err != nil {
 			return b, err
 		}
 	}
@@ -150,6 +148,24 @@ func (w *writer) key(b []byte) ([]byte, error) {
 		b[len(b)-1] = '}'
 	}
 	return b, nil
+}
+
+// keyColumns appends the places of the key's columns: in the key's order where the feeder knows it.
+func keyColumns(at []int, c *cdc.RowChange) []int {
+	if c.KeyColumns == nil {
+		for i, col := range c.Columns.List {
+			if col.Key {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	for _, name := range c.KeyColumns {
+		if i := c.Columns.Index(name); i >= 0 {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 func imageValue(r cdc.Row, i int) cdc.Value {

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -108,7 +109,8 @@ func (f *form) decimal(raw []byte) cdc.Value {
 	if asDigits && bytes.IndexByte(text, '.') < 0 && f.scale > 0 && f.reader == asDecimal && len(text)%4 == 0 {
 		asDigits = text[0] == 'N' && string(text) == "NaN" // digits of a scaled decimal have their point
 	}
-	if asDigits && (f.reader == asDecimalText || len(text)%4 != 0 || bytes.ContainsAny(text, ".-") || text[0] > '9') {
+	// Digits as base64 are a number below zero, which no bigint unsigned is.
+	if asDigits && (f.reader == asDecimalText || f.kind == cdc.Integer || len(text)%4 != 0 || bytes.ContainsAny(text, ".-") || text[0] > '9') {
 		return f.digitsValue(raw, string(text))
 	}
 	if f.reader == asDecimalText {
@@ -235,5 +237,9 @@ func (f *form) float(raw []byte) cdc.Value {
 	if err != nil {
 		return unclearValue(raw, "not a number")
 	}
-	return cdc.Value{Kind: cdc.Float, S: strconv.FormatFloat(n, 'g', -1, f.bits)}
+	format := byte('f')
+	if a := math.Abs(n); a != 0 && (a < 1e-6 || a >= 1e21) {
+		format = 'e'
+	}
+	return cdc.Value{Kind: cdc.Float, S: strconv.FormatFloat(n, format, -1, f.bits)}
 }
