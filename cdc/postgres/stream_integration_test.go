@@ -1,0 +1,234 @@
+//go:build integration
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"invalidator/cdc"
+)
+
+// While only other tables and other databases are written, the slot moves on; a row that comes then is not lost (field case F1).
+func TestIdleSlotMovesOn(t *testing.T) {
+	d, other := newDB(t), newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE TABLE unpublished (x text)")
+	other.exec("CREATE TABLE x (x text)")
+	f := d.feeder("public.u")
+	r := d.start(f, cdc.Position{})
+	for range 3 {
+		d.exec("INSERT INTO unpublished SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+		other.exec("INSERT INTO x SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+		end, _ := parseLSN(d.text("SELECT pg_current_wal_insert_lsn()::text"))
+		d.eventually("the slot has followed", func() bool { return d.flushed(f.cfg.Slot) >= end })
+	}
+	d.exec("INSERT INTO u VALUES (1)")
+	same(t, shown(r.caughtUp()), "c u - {id=1}")
+	r.stop()
+}
+
+// The server is never told that more is safe than Confirm said (field case F11).
+func TestNothingIsConfirmedBeforeConfirm(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	r := d.start(f, cdc.Position{}, unconfirmed)
+	begin, _ := parseLSN(r.started.LSN)
+	d.exec("INSERT INTO u SELECT generate_series(1, 10)")
+	if n := len(r.caughtUp()); n != 10 {
+		t.Fatalf("%d changes", n)
+	}
+	done := r.position()
+	d.eventually("a status tells of what was received", func() bool {
+		return d.text("SELECT (write_lsn >= $1::pg_lsn)::text FROM pg_stat_replication JOIN pg_replication_slots ON pid = active_pid WHERE slot_name = $2", done.LSN, f.cfg.Slot) == "true"
+	})
+	if at := d.flushed(f.cfg.Slot); at != begin {
+		t.Fatalf("the slot is at %s, nothing above %s was confirmed", at, begin)
+	}
+	r.stop()
+
+	r = d.start(f, r.started, unconfirmed)
+	if n := len(r.caughtUp()); n != 10 {
+		t.Fatalf("%d changes after a start from the saved position", n)
+	}
+	f.Confirm(done)
+	f.Confirm(r.started) // a late word changes nothing
+	d.eventually("the slot is where Confirm said", func() bool { return d.flushed(f.cfg.Slot).String() == done.LSN })
+	r.stop()
+}
+
+// A Handler that stands still for longer than the server's patience costs no connection, and nothing is lost (field case F3).
+func TestSlowHandlerKeepsItsConnection(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY, body text)")
+	f := d.feeder("public.u")
+	f.timing.silence = time.Second
+	gate := make(chan struct{})
+	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = gate })
+	backend := d.text("SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot)
+	const rows = 3000
+	d.exec(
+		"INSERT INTO u SELECT 0, repeat('x', 20 * 1024 * 1024)", // larger than the queue
+		"INSERT INTO u SELECT i, repeat('x', 16 * 1024) FROM generate_series(1, "+strconv.Itoa(rows)+") i")
+	stood := d.text("SELECT clock_timestamp()::text")
+	d.eventually("the server has heard of us for three times its patience", func() bool {
+		return d.text("SELECT coalesce(max((reply_time > $1::timestamptz + '3s')::text), 'gone') FROM pg_stat_replication WHERE pid = $2::int", stood, backend) == "true"
+	})
+	close(gate)
+	changes := r.caughtUp()
+	if len(changes) != rows+1 {
+		t.Fatalf("%d changes", len(changes))
+	}
+	for i, c := range changes {
+		if c.After[0].Text() != strconv.Itoa(i) {
+			t.Fatalf("change %d is of row %s", i, c.After[0].Text())
+		}
+	}
+	if now := d.text("SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot); now != backend {
+		t.Errorf("another connection: %s, was %s", now, backend)
+	}
+	r.stop()
+}
+
+// Run ends at once while the Handler blocks.
+func TestStopWhileHandlerBlocks(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = make(chan struct{}) })
+	d.exec("INSERT INTO u VALUES (1)")
+	r.stop()
+	r = d.start(f, r.started)
+	same(t, shown(r.caughtUp()), "c u - {id=1}")
+	r.stop()
+}
+
+// A connection that the server cuts in the middle of work may be opened again, and the cut transaction comes whole.
+func TestCutConnection(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	gate := make(chan struct{}, 10)
+	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = gate })
+	d.exec("INSERT INTO u SELECT generate_series(1, 3)")
+	gate <- struct{}{}
+	d.exec("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '" + f.cfg.Slot + "'")
+	close(gate)
+	err := <-r.ended
+	wantError(t, err, false, true)
+	t.Log(err)
+	r = d.start(f, r.started)
+	same(t, shown(r.caughtUp()), "c u - {id=1}\nc u - {id=2}\nc u - {id=3}")
+	r.stop()
+}
+
+// A Handler's error ends Run as it stands.
+func TestHandlerError(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	full := errors.New("no room")
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := f.Run(ctx, cdc.Position{}, refusing{full}); err != full {
+		t.Errorf("got %v", err)
+	}
+}
+
+type refusing struct{ err error }
+
+func (r refusing) Started(context.Context, cdc.Position) error              { return r.err }
+func (r refusing) Change(context.Context, *cdc.RowChange) error             { return r.err }
+func (r refusing) Committed(context.Context, cdc.Position, time.Time) error { return r.err }
+
+// A server that says nothing any more is given up, though its connection stands.
+func TestSilentServer(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	p := newProxy(t, d.addr)
+	cfg := d.config("public.u")
+	cfg.Hosts = []string{p.addr()}
+	f := newFeeder(t, cfg)
+	f.timing.silence = time.Second
+	r := d.start(f, cdc.Position{})
+	r.caughtUp()
+	p.freeze()
+	select {
+	case err := <-r.ended:
+		wantError(t, err, false, true, "silent for 1s")
+	case <-time.After(patience):
+		t.Fatal("the silence was not noticed")
+	}
+}
+
+// proxy forwards connections, until it is frozen: then it takes in and passes on nothing.
+type proxy struct {
+	listener net.Listener
+	frozen   chan struct{}
+	work     sync.WaitGroup
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, frozen: make(chan struct{})}
+	done, end := context.WithCancel(context.Background())
+	p.work.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			context.AfterFunc(done, func() { _ = in.Close(); _ = out.Close() })
+			p.work.Go(func() { p.forward(done, in, out) })
+			p.work.Go(func() { p.forward(done, out, in) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		end()
+		p.work.Wait()
+	})
+	return p
+}
+
+func (p *proxy) forward(done context.Context, to, from net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		select {
+		case <-p.frozen:
+			<-done.Done()
+			return
+		default:
+		}
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			_ = to.Close()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+func (p *proxy) freeze()      { close(p.frozen) }
