@@ -260,7 +260,11 @@ func (w *Etcd) put() {
 }
 
 func (w *Etcd) unreachable(err error) {
-	w.troubles.tellOnce("etcd", fmt.Errorf("etcd at %s: %w (it is tried again every %v)", strings.Join(w.cfg.Endpoints, ", "), err, retryDelay))
+	hint := "it is tried again every " + retryDelay.String()
+	if errors.Is(err, context.DeadlineExceeded) { // the client connects behind the scenes and does not say what it met there
+		hint = "there was no answer: check that etcd runs, and the endpoints, TLS and firewalls; " + hint
+	}
+	w.troubles.tellOnce("etcd", fmt.Errorf("etcd at %s: %w (%s)", strings.Join(w.cfg.Endpoints, ", "), err, hint))
 }
 
 func (w *Etcd) reachable() { w.troubles.tell("etcd", nil) }

@@ -40,7 +40,8 @@ type watched struct {
 }
 
 // NewFile watches the ring record in ringPath and, unless hotPath is "", the hot keys there. Both must be good when Run
-// starts. A file is best replaced by renaming a whole new one over it. The hot keys' revision is the file's time of change.
+// starts. A file is best replaced by renaming a whole new one over it. The hot keys' revision is the file's time of change
+// in nanoseconds, or one more than before where that did not rise.
 func NewFile(ringPath, hotPath string, log *slog.Logger) *File {
 	return &File{
 		board:    newBoard(),
@@ -111,7 +112,7 @@ func (f *File) load() {
 	})
 	if f.hotFile.path != "" {
 		f.hotFile.look(func(data []byte, changed time.Time) error {
-			hot, err := sink.ParseHotFile(f.hotFile.path, data, changed.UnixNano())
+			hot, err := sink.ParseHotFile(f.hotFile.path, data, max(changed.UnixNano(), f.hot.Revision()+1))
 			if err == nil {
 				f.hot = hot
 			}
