@@ -72,7 +72,7 @@ func (d *DeadLetter) Park(ctx context.Context, rec *kgo.Record, reason string) e
 		{Headers: leftOut("headers,key,value")},
 	} {
 		try.Topic = d.topic
-		err = d.cl.ProduceSync(ctx, try).FirstErr()
+		err = produceAll(ctx, d.cl, try)
 		if !errors.Is(err, kerr.MessageTooLarge) {
 			break
 		}

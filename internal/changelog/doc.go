@@ -1,9 +1,13 @@
 // Package changelog is Kafka: the only package that imports a Kafka client. It holds the names, settings and record
 // formats of every topic (docs/TOPICS.md), makes and checks them, produces changes, reads and writes the compacted state
-// topic, and parks records on the dead-letter topic.
+// topic, parks records on the dead-letter topic, and is the workers' membership of their consumer group.
 //
 // It guarantees acks=all with an idempotent producer, that a record refused by the broker is an error and never dropped,
 // and that a state record's key carries its writer's generation, so that a paused old writer cannot replace a newer one's.
+// An existing topic is compared with what it should be and never altered. No protocol version is pinned.
 //
-// Callers: internal/feed (producer, positions), internal/pipeline (consumer, partition state, dead letters), cmd.
+// Errors that an operator sees carry a hint, and say by Retryable whether waiting helps: ConnectError, TopicError,
+// ProduceError, RecordError.
+//
+// Callers: internal/feed (producer, positions), internal/pipeline (group, partition state, dead letters), cmd.
 package changelog

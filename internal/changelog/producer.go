@@ -1,6 +1,7 @@
 package changelog
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -26,4 +27,24 @@ func ProducerOpts(maxBatch func(topic string) int32) []kgo.Opt {
 		kgo.RecordRetries(math.MaxInt32),
 		kgo.ProducerLinger(0),
 	}
+}
+
+// produceAll writes records and returns when every in-sync replica has them, or when ctx ends: then it is unknown whether
+// they were written. The library itself looks at ctx only between its tries, which may be seconds apart.
+func produceAll(ctx context.Context, cl *kgo.Client, rs ...*kgo.Record) error {
+	results := make(chan error, len(rs))
+	for _, r := range rs {
+		cl.Produce(ctx, r, func(_ *kgo.Record, err error) { results <- err })
+	}
+	for range rs {
+		select {
+		case err := <-results:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

@@ -41,7 +41,7 @@ func (s *StateStore) Close() { s.cl.Close() }
 // ends; then it is unknown whether the record was written.
 func (s *StateStore) Put(ctx context.Context, key string, value []byte) error {
 	r := &kgo.Record{Topic: s.topic, Key: []byte(key), Value: value}
-	if err := s.cl.ProduceSync(ctx, r).FirstErr(); err != nil {
+	if err := produceAll(ctx, s.cl, r); err != nil {
 		return fmt.Errorf("writing %s to topic %s: %w", key, s.topic, err)
 	}
 	return nil
@@ -53,7 +53,7 @@ func (s *StateStore) Remove(ctx context.Context, keys ...string) error {
 	for i, k := range keys {
 		rs[i] = &kgo.Record{Topic: s.topic, Key: []byte(k)}
 	}
-	if err := s.cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
+	if err := produceAll(ctx, s.cl, rs...); err != nil {
 		return fmt.Errorf("removing %s from topic %s: %w", strings.Join(keys, ", "), s.topic, err)
 	}
 	return nil

@@ -1,0 +1,214 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"invalidator/cdc"
+	"invalidator/internal/changelog"
+	"invalidator/internal/changelog/changelogtest"
+)
+
+// fakeFeeder is a database's log in memory. Position n+1 lies behind its first n transactions.
+type fakeFeeder struct {
+	mu        sync.Mutex
+	log       [][]*cdc.RowChange
+	grown     chan struct{} // closed and replaced when log grows
+	fail      error         // returned by Run before anything is read
+	starts    []uint64      // Pos of every from
+	confirmed []uint64
+	onStarted func()
+}
+
+func newFakeFeeder() *fakeFeeder { return &fakeFeeder{grown: make(chan struct{})} }
+
+// commit appends a transaction.
+func (f *fakeFeeder) commit(rows ...*cdc.RowChange) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.log = append(f.log, rows)
+	close(f.grown)
+	f.grown = make(chan struct{})
+}
+
+func (f *fakeFeeder) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+func (f *fakeFeeder) seen() (starts, confirmed []uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]uint64(nil), f.starts...), append([]uint64(nil), f.confirmed...)
+}
+
+func (f *fakeFeeder) Check(context.Context) ([]cdc.Finding, error) { return nil, nil }
+
+func (f *fakeFeeder) Confirm(p cdc.Position) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.confirmed = append(f.confirmed, p.Pos)
+}
+
+func (f *fakeFeeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
+	f.mu.Lock()
+	f.starts = append(f.starts, from.Pos)
+	err := f.fail
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	next := max(from.Pos, 1)
+	if err := out.Started(ctx, cdc.Position{Pos: next}); err != nil {
+		return err
+	}
+	if f.onStarted != nil {
+		f.onStarted()
+	}
+	for {
+		f.mu.Lock()
+		rows, grown := f.log[next-1:], f.grown
+		f.mu.Unlock()
+		for _, tx := range rows {
+			for _, c := range tx {
+				row := *c // the callee owns what it is given
+				if err := out.Change(ctx, &row); err != nil {
+					return err
+				}
+			}
+			next++
+			if err := out.Committed(ctx, cdc.Position{Pos: next}, time.Now()); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+var userColumns = cdc.NewColumns([]cdc.Column{
+	{Name: "id", Type: "bigint unsigned", Key: true}, {Name: "email", Type: "varchar(255)"}, {Name: "bio", Type: "text"},
+})
+
+func text(s string) cdc.Value { return cdc.Value{Kind: cdc.Text, S: s} }
+
+func user(id, email, bio string) cdc.Row {
+	return cdc.Row{{Kind: cdc.Integer, S: id}, text(email), text(bio)}
+}
+
+func change(op cdc.Op, before, after cdc.Row) *cdc.RowChange {
+	return &cdc.RowChange{
+		Source: "shop", Connector: cdc.MySQL, TableID: cdc.TableID{Schema: "shop", Table: "users"}, Op: op,
+		Columns: userColumns, KeyColumns: []string{"id"}, Before: before, After: after,
+		CommitTime: time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC), Tx: "u:1",
+	}
+}
+
+func insert(id string) *cdc.RowChange { return change(cdc.Insert, nil, user(id, id+"@x.test", "")) }
+
+const usersTopic = "shop.shop.users"
+
+// bench is a Feed on a fake Kafka.
+type bench struct {
+	*changelogtest.Cluster
+	t   *testing.T
+	log *lines
+	reg *prometheus.Registry
+}
+
+func newBench(t *testing.T) *bench {
+	return &bench{changelogtest.Start(t), t, &lines{}, prometheus.NewRegistry()}
+}
+
+// start runs a Feed of a process of its own over the sources. stop is SIGTERM; it returns what Run did.
+func (b *bench) start(sources ...Source) (stop func() error) {
+	b.t.Helper()
+	store, err := changelog.OpenState(b.Options, b.Names.State)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	f, err := New(Options{
+		Kafka: b.Options, State: store, Sources: sources,
+		Log: slog.New(slog.NewTextHandler(b.log, nil)),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	var once sync.Once
+	stop = func() (err error) {
+		once.Do(func() {
+			cancel()
+			err = <-done
+			store.Close()
+		})
+		return err
+	}
+	b.t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// saved is the saved position of the source shop.
+func (b *bench) saved() changelog.SavedPosition {
+	b.t.Helper()
+	store, err := changelog.OpenState(b.Options, b.Names.State)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer store.Close()
+	st, err := store.Load(context.Background())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p, err := st.LoadPosition("shop")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+func (b *bench) values(topic string) []string {
+	b.t.Helper()
+	var vs []string
+	for _, r := range b.Records(b.t, topic) {
+		vs = append(vs, string(r.Value))
+	}
+	return vs
+}
+
+// lines is a log that a test reads.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// with returns the lines that contain s.
+func (l *lines) with(s string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.buf.String()) {
+		if strings.Contains(line, s) {
+			found = append(found, line)
+		}
+	}
+	return found
+}

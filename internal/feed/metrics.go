@@ -1,0 +1,74 @@
+package feed
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics are the feeders' figures. The only label is the source's name.
+type Metrics struct {
+	records  *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	ack      *prometheus.HistogramVec
+	saved    *prometheus.GaugeVec
+	inFlight *prometheus.GaugeVec
+	state    *prometheus.GaugeVec
+}
+
+// States of a source, as the gauge shows them.
+const (
+	stateStarting = 0
+	stateFeeding  = 1
+	stateWaiting  = 2 // for Kafka, or for the next try: it may pass by itself
+	stateStanding = 3 // a person must act
+)
+
+// NewMetrics makes the collectors and registers them at reg; nil registers them nowhere.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	source := []string{"source"}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "invalidator_feed_" + name, Help: help}, source)
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "invalidator_feed_" + name, Help: help}, source)
+	}
+	m := &Metrics{
+		records:  counter("records_total", "Records acknowledged by Kafka."),
+		bytes:    counter("bytes_total", "Bytes of key and value of the records acknowledged by Kafka."),
+		failures: counter("failures_total", "Runs of the source that ended in an error."),
+		ack: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "invalidator_feed_ack_seconds",
+			Help:    "From a transaction's commit to the acknowledgement of its last record.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60, 600},
+		}, source),
+		saved:    gauge("position_commit_timestamp_seconds", "Commit time of the transaction at the saved position."),
+		inFlight: gauge("in_flight_bytes", "Bytes of the records sent and not yet acknowledged."),
+		state:    gauge("source_state", "0 starting, 1 feeding, 2 waiting for Kafka or to try again, 3 standing: a person must act."),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.records, m.bytes, m.failures, m.ack, m.saved, m.inFlight, m.state} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// sourceMetrics are Metrics of one source, looked up once.
+type sourceMetrics struct {
+	records, bytes, failures prometheus.Counter
+	ack                      prometheus.Observer
+	saved, inFlight, state   prometheus.Gauge
+}
+
+func (m *Metrics) of(source string) sourceMetrics {
+	return sourceMetrics{
+		records:  m.records.WithLabelValues(source),
+		bytes:    m.bytes.WithLabelValues(source),
+		failures: m.failures.WithLabelValues(source),
+		ack:      m.ack.WithLabelValues(source),
+		saved:    m.saved.WithLabelValues(source),
+		inFlight: m.inFlight.WithLabelValues(source),
+		state:    m.state.WithLabelValues(source),
+	}
+}

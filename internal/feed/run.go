@@ -1,0 +1,318 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"invalidator/cdc"
+	"invalidator/cdc/envelope"
+	"invalidator/internal/changelog"
+)
+
+// stallAfter is how long the oldest record may wait for its acknowledgement before that is told.
+const stallAfter = 10 * time.Second
+
+// steadyAfter is how long a run without any position to save must last to count as a recovery: an idle source.
+const steadyAfter = 15 * time.Second
+
+// maxPooled bounds a buffer that is kept for reuse, in bytes: a rare large row must not stay.
+const maxPooled = 64 << 10
+
+var (
+	errEnded    = errors.New("the run has ended")
+	errByItself = errors.New("the feeder stopped by itself")
+)
+
+// run is one run of one source: a cdc.Handler. A new run begins with a new producer, so that nothing of an old one is
+// left to be waited for.
+type run struct {
+	*source
+	producer *changelog.Producer
+	flight   *flight
+	fail     context.CancelCauseFunc // ends the run with an error
+	started  chan struct{}           // closed by Started
+
+	// Handler's goroutine only:
+	tables map[cdc.TableID]*table
+	last   *table
+
+	// Whoever saves: Started, then saveLoop, then finish.
+	generation int64
+	stale      []string
+	saved      cdc.Position
+	progress   bool
+	stallTold  bool
+}
+
+// table is where the changes of a table go.
+type table struct {
+	id    cdc.TableID
+	topic string
+	limit int // bytes of a record's key and value
+}
+
+// run feeds the source from its saved position until ctx ends or something fails. It reports whether the position moved.
+func (s *source) run(ctx context.Context) (progress bool, err error) {
+	state, err := s.opts.State.Load(ctx)
+	if err != nil {
+		return false, err
+	}
+	from, err := state.LoadPosition(s.Name)
+	if err != nil {
+		return false, err
+	}
+	producer, err := changelog.OpenProducer(s.opts.Kafka, s.opts.Topics, maxRecords)
+	if err != nil {
+		return false, err
+	}
+	defer producer.Close()
+
+	grace, ungrace := withGrace(ctx, graceTime)
+	defer ungrace()
+	rctx, fail := context.WithCancelCause(ctx)
+	defer fail(errEnded)
+	r := &run{
+		source: s, producer: producer, flight: newFlight(), fail: fail,
+		started:    make(chan struct{}),
+		tables:     make(map[cdc.TableID]*table),
+		generation: from.Generation + 1, // of one feeder a source at a time: who starts later wins
+		saved:      from.Position,
+		stale:      from.Stale,
+	}
+	if from.Found {
+		r.stale = append(r.stale, changelog.PositionKey(s.Name, from.Generation))
+	}
+
+	var saver sync.WaitGroup
+	saver.Go(func() { r.saveLoop(rctx, grace) })
+	err = s.Feeder.Run(rctx, from.Position, r)
+	switch cause := context.Cause(rctx); {
+	case ctx.Err() != nil:
+		err = nil // what a feeder says when it is told to end
+	case cause != nil:
+		err = cause // we ended it
+	case err == nil:
+		err = errByItself
+	}
+	fail(errEnded)
+	saver.Wait()
+	err = r.finish(ctx, grace, err)
+	return r.progress, err
+}
+
+// finish waits for what was sent and saves the position a last time. The feeder has returned, so nothing is confirmed.
+func (r *run) finish(ctx, grace context.Context, err error) error {
+	var failed *changelog.ProduceError
+	if !errors.As(err, &failed) {
+		limit, cancel := context.WithTimeout(grace, drainTime)
+		defer cancel()
+		if derr := r.flight.drain(limit); derr != nil && ctx.Err() != nil {
+			err = errors.Join(err, fmt.Errorf("waiting for acknowledgements: %w", derr))
+		}
+	}
+	_, serr := r.save(grace)
+	return errors.Join(err, serr)
+}
+
+// withGrace returns a context that ends d after ctx does.
+func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(d):
+			cancel()
+		case <-grace.Done():
+		}
+	})
+	return grace, func() { unhook(); cancel() }
+}
+
+// Started saves the position of a new source before anything of it is read.
+func (r *run) Started(ctx context.Context, p cdc.Position) error {
+	if r.saved.IsZero() {
+		r.flight.commit(p, time.Time{})
+		if _, err := r.save(ctx); err != nil {
+			return err
+		}
+	}
+	r.metrics.state.Set(stateFeeding)
+	close(r.started)
+	return nil
+}
+
+// Change writes a row change as one record, or as two where its key changed.
+func (r *run) Change(ctx context.Context, c *cdc.RowChange) error {
+	first, second := envelope.Split(c)
+	if err := r.write(ctx, first); err != nil || second == nil {
+		return err
+	}
+	return r.write(ctx, second)
+}
+
+// Committed puts the position behind what was sent.
+func (r *run) Committed(_ context.Context, p cdc.Position, at time.Time) error {
+	r.flight.commit(p, at)
+	return nil
+}
+
+func (r *run) write(ctx context.Context, c *cdc.RowChange) error {
+	t, err := r.table(ctx, c)
+	if err != nil {
+		return err
+	}
+	o := envelope.Options{MaxBytes: t.limit, At: time.Now()}
+	if r.Keep != nil {
+		o.Keep = r.Keep(c.TableID)
+	}
+	buf := takeBuffer()
+	key, value, err := envelope.Encode(c, o, buf.b)
+	if err != nil {
+		return err
+	}
+	size := len(key) + len(value)
+	number, err := r.flight.reserve(ctx, size)
+	if err != nil {
+		return err
+	}
+	r.producer.Produce(t.topic, key, value, func(err error) {
+		if err != nil {
+			r.fail(t.refusal(err))
+			return
+		}
+		buf.giveBack(value, size)
+		r.metrics.records.Inc()
+		r.metrics.bytes.Add(float64(size))
+		if m, moved := r.flight.acked(number, size); moved && !m.at.IsZero() {
+			r.metrics.ack.Observe(time.Since(m.at).Seconds())
+		}
+	})
+	return nil
+}
+
+func (t *table) refusal(err error) error {
+	var pe *changelog.ProduceError
+	if errors.As(err, &pe) && pe.TooLarge() {
+		return &refusedError{pe, t.limit}
+	}
+	return err
+}
+
+// table finds where a change goes. The topic is made at the first sight of the table in this run.
+func (r *run) table(ctx context.Context, c *cdc.RowChange) (*table, error) {
+	if r.last != nil && r.last.id == c.TableID {
+		return r.last, nil
+	}
+	t := r.tables[c.TableID]
+	if t == nil {
+		name := changelog.ChangeTopic(r.TopicPrefix, c.Schema, c.TableID.Table)
+		if c.Op == cdc.Message {
+			name = changelog.MessageTopic(r.TopicPrefix)
+		}
+		topic, err := r.producer.Ensure(ctx, name, r.limits)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range topic.Findings {
+			r.log.Warn("a change topic is not as it should be", "finding", f.String())
+		}
+		limit := topic.MaxRecord
+		if r.MaxRecord > 0 {
+			limit = min(limit, r.MaxRecord)
+		}
+		t = &table{c.TableID, topic.Name, limit}
+		r.tables[c.TableID] = t
+	}
+	r.last = t
+	return t, nil
+}
+
+func (r *run) saveLoop(ctx, grace context.Context) {
+	select {
+	case <-r.started:
+	case <-ctx.Done():
+		return
+	}
+	tick := time.NewTicker(r.opts.SaveEvery)
+	defer tick.Stop()
+	begin := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		saved, err := r.save(grace)
+		if err != nil {
+			r.fail(err)
+			return
+		}
+		if saved != nil {
+			r.Feeder.Confirm(*saved)
+		}
+		// That a run began says little where a record of it is refused each time.
+		if saved != nil || time.Since(begin) > steadyAfter {
+			r.recovered()
+		}
+		r.watch()
+	}
+}
+
+// save writes the safe position where it moved, and returns it. Everything before a safe position is acknowledged (see
+// tracker.ack), so a start from what is saved here skips nothing, and the source may forget what lies before it.
+func (r *run) save(ctx context.Context) (*cdc.Position, error) {
+	m, ok := r.flight.safe()
+	if !ok || m.pos == r.saved {
+		return nil, nil
+	}
+	if err := r.opts.State.PutPosition(ctx, r.Name, r.generation, m.pos); err != nil {
+		return nil, fmt.Errorf("saving the position of source %s: %w", r.Name, err)
+	}
+	r.saved, r.progress = m.pos, true
+	if !m.at.IsZero() {
+		r.metrics.saved.Set(float64(m.at.UnixMicro()) / 1e6)
+	}
+	if len(r.stale) > 0 {
+		if err := r.opts.State.Remove(ctx, r.stale...); err != nil {
+			return nil, fmt.Errorf("removing older positions of source %s: %w", r.Name, err)
+		}
+		r.stale = nil
+	}
+	return &m.pos, nil
+}
+
+// watch tells, once, when Kafka has not acknowledged anything for long: the source waits meanwhile.
+func (r *run) watch() {
+	bytes, waited := r.flight.load()
+	r.metrics.inFlight.Set(float64(bytes))
+	switch {
+	case waited >= stallAfter && !r.stallTold:
+		r.stallTold = true
+		r.metrics.state.Set(stateWaiting)
+		r.log.Warn("Kafka acknowledges nothing: the source waits (are the brokers up, and enough replicas in sync?)",
+			"for", waited.Round(time.Second), "bytes", bytes)
+	case waited < stallAfter && r.stallTold:
+		r.stallTold = false
+		r.metrics.state.Set(stateFeeding)
+		r.log.Info("Kafka acknowledges again")
+	}
+}
+
+// buffer is memory that a record is encoded into, reused when the record is acknowledged.
+type buffer struct{ b []byte }
+
+var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 1<<10)} }}
+
+func takeBuffer() *buffer { return buffers.Get().(*buffer) }
+
+// giveBack returns the buffer; a record that outgrew it leaves its own memory.
+func (b *buffer) giveBack(value []byte, size int) {
+	if size > cap(b.b) {
+		b.b = value[:0]
+	}
+	if cap(b.b) <= maxPooled {
+		buffers.Put(b)
+	}
+}
