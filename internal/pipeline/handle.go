@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"invalidator/cdc"
 	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
 	"invalidator/mapping"
@@ -40,6 +41,9 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) bool {
 	for i := range p.result.Skipped {
 		s := &p.result.Skipped[i]
 		m.skipped.WithLabelValues(string(s.Reason)).Inc()
+		if row.Op == cdc.Tomb && s.Reason == mapping.SkipAbsent {
+			continue // a tombstone has its key alone; the delete before it had the row
+		}
 		p.w.skips.report(p.source.Name, row.TableID, s, p.id, r.Offset)
 		if s.Reason == mapping.SkipBadKey && !p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)) {
 			return false

@@ -1,0 +1,35 @@
+package harness
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits for what must happen: ten times what it takes on a slow machine.
+const Patience = 60 * time.Second
+
+// Await waits until cond holds, and fails naming what was awaited and what cond said last.
+func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	for {
+		ok, state := cond()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s for %s: %s", Patience, what, state)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("the test ended while it waited for %s: %s", what, state)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// unique is a short text that no other test uses, good for names in every service.
+func unique(t testing.TB) string {
+	return fmt.Sprintf("t%x", time.Now().UnixNano()&0xffffffffff)
+}

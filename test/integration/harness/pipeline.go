@@ -1,0 +1,240 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"invalidator/internal/config"
+	"invalidator/sink"
+	"invalidator/test/integration/services"
+)
+
+// Pipeline is a configuration over real services, under names of its own. Start feeders and workers on it.
+type Pipeline struct {
+	t      testing.TB
+	ID     string
+	File   string // the configuration
+	Config *config.Config
+	adm    *kadm.Client
+	etcd   *clientv3.Client
+	epoch  int64
+}
+
+// Options are what a test chooses.
+type Options struct {
+	Databases []*Database
+	Mappings  map[string]string // file name -> YAML
+	Record    sink.Record       // the first ring; its epoch is chosen here
+	Settle    time.Duration
+	Include   string // default: every table of the database
+}
+
+// New writes the configuration, the mappings and the first ring record. Topics, group, etcd keys and databases are removed
+// when the test ends.
+func New(t testing.TB, o Options) *Pipeline {
+	t.Helper()
+	p := &Pipeline{t: t, ID: unique(t)}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "mappings.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range o.Mappings {
+		if err := os.WriteFile(filepath.Join(dir, "mappings.d", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.File = filepath.Join(dir, "invalidator.yaml")
+	if err := os.WriteFile(p.File, []byte(p.yaml(o)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if p.Config, err = config.Load(p.File); err != nil {
+		t.Fatal(err)
+	}
+	p.connect()
+	p.Publish(o.Record)
+	return p
+}
+
+func (p *Pipeline) yaml(o Options) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "kafka: {brokers: [%q], group: %s, topic_prefix: %s, partitions: 4}\n", services.Addr("KAFKA"), p.ID, p.ID+"-own")
+	fmt.Fprintf(&b, "cache:\n  settle: %s\n  ring: {etcd: {endpoints: [%q], key: /%s/ring, hot_prefix: /%s/hot/}}\n", o.Settle, services.Addr("ETCD"), p.ID, p.ID)
+	b.WriteString("mappings: {dir: mappings.d}\nsources:\n")
+	for _, d := range o.Databases {
+		kind, extra := "mysql", ""
+		if d.Kind == Postgres {
+			kind, extra = "postgres", fmt.Sprintf(", database: %s, slot: inv_%s", d.Name, d.Name)
+		}
+		include := o.Include
+		if include == "" {
+			include = "*"
+		}
+		fmt.Fprintf(&b, "  - {name: %s-%s, type: %s, hosts: [%q], user: cdc, password: cdc-password, include: [%q]%s}\n",
+			p.ID, d.Kind, kind, d.addr, d.Schema+"."+include, extra)
+	}
+	return b.String()
+}
+
+// Source is the name of a database's source.
+func (p *Pipeline) Source(k Kind) string { return p.ID + "-" + string(k) }
+
+func (p *Pipeline) connect() {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.adm = kadm.NewClient(cl)
+	p.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{services.Addr("ETCD")}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if topics, err := p.adm.ListTopics(ctx); err == nil {
+			var ours []string
+			for _, name := range topics.Names() {
+				if strings.HasPrefix(name, p.ID) {
+					ours = append(ours, name)
+				}
+			}
+			if len(ours) > 0 {
+				p.adm.DeleteTopics(ctx, ours...)
+			}
+		}
+		p.adm.DeleteGroups(ctx, p.ID)
+		p.etcd.Delete(ctx, "/"+p.ID+"/", clientv3.WithPrefix())
+		p.etcd.Close()
+		cl.Close()
+	})
+}
+
+// Publish puts a ring record into etcd under the next epoch.
+func (p *Pipeline) Publish(r sink.Record) {
+	p.t.Helper()
+	p.epoch++
+	r.Epoch, r.Kind = p.epoch, sink.KindPoints160
+	if r.Previous != nil {
+		prev := *r.Previous
+		prev.Epoch = p.epoch - 1
+		r.Previous = &prev
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.put("ring", string(data))
+}
+
+// Hot enters a key into the hot-key registry.
+func (p *Pipeline) Hot(key string, copies int) {
+	p.t.Helper()
+	p.put("hot/"+strings.ReplaceAll(key, ":", "%3A"), fmt.Sprintf(`{"copies": %d}`, copies))
+}
+
+func (p *Pipeline) put(name, value string) {
+	p.t.Helper()
+	if _, err := p.etcd.Put(p.t.Context(), "/"+p.ID+"/"+name, value); err != nil {
+		p.t.Fatalf("writing %s to etcd: %v", name, err)
+	}
+}
+
+// Feed starts a feeder process for every source.
+func (p *Pipeline) Feed() *Process { return Start(p.t, "feed", "feed", "--config", p.File) }
+
+// Work starts a worker process.
+func (p *Pipeline) Work() *Process { return Start(p.t, "run", "run", "--config", p.File) }
+
+// AwaitFed waits until the feeders have read up to now: marker writes a last transaction into each database, and its
+// record must be on the topic.
+func (p *Pipeline) AwaitFed(table string, marker string, dbs ...*Database) {
+	p.t.Helper()
+	for _, d := range dbs {
+		topic := p.Source(d.Kind) + "." + d.Schema + "." + table
+		Await(p.t, fmt.Sprintf("%s in topic %s", marker, topic), func() (bool, string) { return p.contains(topic, marker) })
+	}
+}
+
+// contains reads the topic from its start, and says whether a record holds text.
+func (p *Pipeline) contains(topic, text string) (bool, string) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
+	defer cancel()
+	ends, err := p.adm.ListEndOffsets(ctx, topic)
+	if err != nil || ends.Error() != nil {
+		return false, fmt.Sprint(err, ends.Error())
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return false, err.Error()
+	}
+	defer cl.Close()
+	left := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
+	read := int64(0)
+	for read < left {
+		fs := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		found := false
+		fs.EachRecord(func(r *kgo.Record) {
+			read++
+			found = found || bytes.Contains(r.Value, []byte(text))
+		})
+		if found {
+			return true, ""
+		}
+	}
+	return false, fmt.Sprintf("not among %d records", read)
+}
+
+// AwaitDelivered waits until the workers' commits have reached the end of every change topic.
+func (p *Pipeline) AwaitDelivered() {
+	p.t.Helper()
+	Await(p.t, "the workers' offsets to reach the log's end", func() (bool, string) {
+		ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
+		defer cancel()
+		topics, err := p.adm.ListTopics(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		var names []string
+		for _, n := range topics.Names() {
+			if strings.HasPrefix(n, p.ID+"-") && !strings.HasPrefix(n, p.ID+"-own") {
+				names = append(names, n)
+			}
+		}
+		if len(names) == 0 {
+			return false, "there is no change topic yet"
+		}
+		ends, err := p.adm.ListEndOffsets(ctx, names...)
+		if err != nil {
+			return false, err.Error()
+		}
+		committed, err := p.adm.FetchOffsets(ctx, p.ID)
+		if err != nil {
+			return false, err.Error()
+		}
+		var behind []string
+		ends.Each(func(e kadm.ListedOffset) {
+			at, _ := committed.Lookup(e.Topic, e.Partition)
+			if e.Offset > 0 && at.At < e.Offset {
+				behind = append(behind, fmt.Sprintf("%s/%d at %d of %d", e.Topic, e.Partition, at.At, e.Offset))
+			}
+		})
+		return len(behind) == 0, strings.Join(behind, ", ")
+	})
+}
