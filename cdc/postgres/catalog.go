@@ -78,6 +78,7 @@ func (c *catalog) ask(ctx context.Context, m relationMessage) (d description, er
 type tableInfo struct {
 	Schema, Table string
 	Partitioned   bool   // the table itself holds no rows
+	Partition     bool   // of another table
 	Unlogged      bool   // its changes are in no log
 	Identity      string // pg_class.relreplident: d default, n nothing, f full, i index
 	HasIdentity   bool   // updates and deletes can be logged: C4 where not
@@ -97,12 +98,21 @@ func (t tableInfo) id(database string) cdc.TableID {
 	return cdc.TableID{Database: database, Schema: t.Schema, Table: t.Table}
 }
 
-// $1 is the publication. An index serves as identity only where it is valid and checked at once.
+// $1 is the publication. An index serves as identity only where it is valid and checked at once. A partitioned table is
+// published for its partitions, those to come too: they inherit its primary key, but no other identity.
 const listTables = `
-SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relpersistence = 'u', c.relreplident::text,
-       c.relreplident = 'f' OR EXISTS (
-           SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
-           AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),
+WITH identity AS (
+    SELECT c.oid, c.relreplident = 'f' AND c.relkind = 'r' OR EXISTS (
+        SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+        AND CASE WHEN c.relkind = 'p' OR c.relreplident = 'd' THEN i.indisprimary WHEN c.relreplident = 'i' THEN i.indisreplident END) AS ok
+    FROM pg_class c WHERE c.relkind IN ('r', 'p')),
+leaf AS (
+    SELECT r.oid AS root, pn.nspname || '.' || pc.relname AS name, identity.ok
+    FROM pg_class r, pg_partition_tree(r.oid) l
+    JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace JOIN identity ON identity.oid = pc.oid
+    WHERE r.relkind = 'p' AND l.isleaf)
+SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
+       identity.ok AND NOT EXISTS (SELECT FROM leaf WHERE leaf.root = c.oid AND NOT leaf.ok),
        pg_has_role(c.relowner, 'USAGE'),
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
@@ -113,16 +123,13 @@ SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relpersistence = 'u'
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
        coalesce(t.attnames, '{}')::text[],
        t.rowfilter IS NOT NULL,
-       CASE WHEN c.relkind = 'p' THEN ARRAY(
-           SELECT pn.nspname || '.' || pc.relname FROM pg_partition_tree(c.oid) l
-           JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace
-           WHERE l.isleaf ORDER BY 1) ELSE '{}' END
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+       ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY 1)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
 LEFT JOIN pg_publication_tables t ON t.pubname = $1 AND t.schemaname = n.nspname AND t.tablename = c.relname
-WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+WHERE c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
 ORDER BY 1, 2`
 
-// tables lists the tables that include chooses.
+// listIncluded lists the tables that include chooses.
 func listIncluded(ctx context.Context, conn *pgx.Conn, publication string, include *cdc.Include) ([]tableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -75,6 +75,9 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 	if err := c.f.fitSlot(slot, cdc.Position{}); err != nil {
 		c.refused(err)
 	}
+	if slot != nil && slot.WALStatus == "unreserved" {
+		c.add(cdc.SeverityWarning, "", "", "let the feeder catch up now, or raise max_slot_wal_keep_size", "the server is about to give up slot %s", c.f.cfg.Slot)
+	}
 	pub, err := findPublication(ctx, conn, c.f.cfg.Publication)
 	if err != nil {
 		return err
@@ -156,6 +159,10 @@ func notOwned(tables []tableInfo) []tableInfo {
 func (c *checker) table(t tableInfo, pub *publicationInfo) {
 	if t.Partitioned && (pub == nil || !pub.ViaRoot) {
 		c.partitions(t)
+	}
+	if t.Partition && pub != nil && pub.ViaRoot {
+		c.add(cdc.SeverityWarning, t.String(), "", "include the partitioned table", "publication %s sends its changes under the name of the table that it is a partition of", c.f.cfg.Publication)
+		return
 	}
 	if e := c.f.unfit(t); e != nil {
 		what := e.Err.Error()

@@ -16,10 +16,17 @@ type decoder struct {
 	relations relations
 	out       cdc.Handler
 
-	done    lsn // behind everything handed over
-	open    bool
-	begin   beginMessage
-	ordinal int64
+	done lsn // behind everything handed over
+	open bool
+	tx   transaction // the last that began
+}
+
+// transaction is what its changes have in common.
+type transaction struct {
+	at      time.Time
+	start   cdc.Position // where its commit record begins: a start from here brings the whole transaction
+	xid     string
+	ordinal int64 // of the next change
 }
 
 // message handles one pgoutput message.
@@ -29,8 +36,7 @@ func (d *decoder) message(ctx context.Context, text string) error {
 	var err error
 	switch kind {
 	case msgBegin:
-		d.begin, err = parseBegin(c)
-		d.open, d.ordinal = true, 0
+		err = d.begin(c)
 	case msgCommit:
 		err = d.commit(ctx, c)
 	case msgRelation:
@@ -52,6 +58,13 @@ func (d *decoder) message(ctx context.Context, text string) error {
 		return d.failed(err, fmt.Sprintf("decoding message %q", kind))
 	}
 	return nil
+}
+
+func (d *decoder) begin(c *cursor) error {
+	m, err := parseBegin(c)
+	d.open = true
+	d.tx = transaction{at: m.at, start: d.origin.position(m.commit), xid: strconv.FormatUint(uint64(m.xid), 10)}
+	return err
 }
 
 func (d *decoder) commit(ctx context.Context, c *cursor) error {
@@ -84,7 +97,7 @@ func (d *decoder) row(ctx context.Context, kind byte, c *cursor) error {
 	}
 	ch, err := readRow(m, rel)
 	if err != nil {
-		return &cdc.SourceError{Source: d.source, Table: rel.table, At: d.origin.position(d.begin.commit), Err: fmt.Errorf("reading a row: %w", err)}
+		return &cdc.SourceError{Source: d.source, Table: rel.table, At: d.tx.start, Err: fmt.Errorf("reading a row: %w", err)}
 	}
 	switch kind {
 	case msgInsert:
@@ -162,11 +175,8 @@ func (d *decoder) change(ctx context.Context, rel *relation, ch *cdc.RowChange) 
 	ch.Source, ch.Connector = d.source, cdc.Postgres
 	ch.TableID, ch.Columns, ch.KeyColumns = rel.table, rel.columns, rel.keyNames
 	ch.Database = d.relations.database
-	ch.CommitTime = d.begin.at
-	ch.Position = d.origin.position(d.begin.commit) // a start from here brings the whole transaction
-	ch.Tx = strconv.FormatUint(uint64(d.begin.xid), 10)
-	ch.Ordinal = d.ordinal
-	d.ordinal++
+	ch.CommitTime, ch.Position, ch.Tx, ch.Ordinal = d.tx.at, d.tx.start, d.tx.xid, d.tx.ordinal
+	d.tx.ordinal++
 	return handlerFailed(d.out.Change(ctx, ch))
 }
 

@@ -98,6 +98,7 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 	for _, t := range tables {
 		switch {
 		case t.Unlogged || !t.HasIdentity:
+		case pub != nil && pub.ViaRoot && t.Partition: // its changes come as the partitioned table's
 		case pub != nil && (t.Listed || t.Published || pub.AllTables):
 		default:
 			missing = append(missing, t)
@@ -116,6 +117,9 @@ func (f *Feeder) unfit(t tableInfo) *cdc.SourceError {
 		e.Hint = fmt.Sprintf("ALTER TABLE %s SET LOGGED", quote(t.Schema, t.Table))
 	case t.HasIdentity:
 		return nil
+	case t.Partitioned:
+		e.Err = errors.New("it, or a partition of it, has no primary key: once published, updates and deletes there would fail")
+		e.Hint = "add a primary key, or include the partitions that have a replica identity"
 	case t.Identity == "n":
 		e.Err = errors.New("its replica identity is NOTHING: once published, its updates and deletes would fail")
 		e.Hint = fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))

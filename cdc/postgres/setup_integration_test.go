@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"invalidator/cdc"
 )
@@ -48,11 +49,7 @@ func TestForeignPublicationIsLeftAlone(t *testing.T) {
 	same(t, shown(r.caughtUp()), "c a - {id=2}")
 	same(t, d.published(f.cfg.Publication), "a")
 	r.stop()
-	findings, err := f.Check(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantFinding(t, findings, cdc.SeverityError, "public.b", "ADD TABLE \"public\".\"b\"")
+	wantFinding(t, d.check(f), cdc.SeverityError, "public.b", "ADD TABLE \"public\".\"b\"")
 }
 
 // A partitioned table is published with the partitions to come; its changes carry the partitions' names.
@@ -63,11 +60,72 @@ func TestPartitions(t *testing.T) {
 	d.exec("CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (10) TO (20)", "INSERT INTO p VALUES (1), (11)", "UPDATE p SET id = 12 WHERE id = 1")
 	same(t, shown(r.caughtUp()), "c p_1 - {id=1}\nc p_2 - {id=11}\nd p_1 {id=1} -\nc p_2 - {id=12}")
 	r.stop()
-	findings, err := d.feeder("public.p").Check(context.Background())
-	if err != nil {
+	findings := d.check(d.feeder("public.p"))
+	wantFinding(t, findings, cdc.SeverityError, "public.p", "public.p_*")
+}
+
+// A partitioned table's own replica identity is not its partitions': only a primary key is.
+func TestPartitionsWithoutIdentity(t *testing.T) {
+	d := newDB(t)
+	d.exec(
+		"CREATE TABLE p (id int) PARTITION BY RANGE (id)", "ALTER TABLE p REPLICA IDENTITY FULL",
+		"CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+		"CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (10) TO (20)", "ALTER TABLE p_2 REPLICA IDENTITY FULL")
+	f := d.feeder("public.*")
+	r := d.start(f, cdc.Position{})
+	same(t, d.published(f.cfg.Publication), "p_2")
+	d.exec("INSERT INTO p VALUES (1), (11)", "DELETE FROM p")
+	same(t, shown(r.caughtUp()), "c p_2 - {id=11}\nd p_2 {id=11} -")
+	r.stop()
+}
+
+// A publication of somebody else's may send a partition's changes as the partitioned table's.
+func TestPublicationViaRoot(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (10)")
+	f := d.feeder("public.p")
+	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE p WITH (publish_via_partition_root)")
+	r := d.start(f, cdc.Position{})
+	d.exec("INSERT INTO p VALUES (1)")
+	same(t, shown(r.caughtUp()), "c p - {id=1}")
+	r.stop()
+	for _, found := range d.check(f) {
+		if found.Severity == cdc.SeverityError {
+			t.Error(found)
+		}
+	}
+	wantFinding(t, d.check(d.feeder("public.p_1")), cdc.SeverityWarning, "public.p_1", "under the name")
+}
+
+// Run ends at once while the slot's making waits for an open transaction, and no half-made slot stays.
+func TestStopWhileSlotIsMade(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	other := d.connect(d.name)
+	defer other.Close(context.Background())
+	if _, err := other.Exec(context.Background(), "BEGIN; INSERT INTO u VALUES (1)"); err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, findings, cdc.SeverityError, "public.p", "public.p_*")
+	f := d.feeder("public.u")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx, cdc.Position{}, refusing{errors.New("started")}) }()
+	d.eventually("the slot is being made", func() bool {
+		return d.text("SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot) == "1"
+	})
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(3 * time.Second):
+		t.Fatal("Run did not end")
+	}
+	d.eventually("the half-made slot is gone", func() bool {
+		return d.text("SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot) == "0"
+	})
 }
 
 // A slot that is older than its publication cannot be read past that point; the error says so (field case F8).
