@@ -183,9 +183,11 @@ func (c *conn) rows(query string) ([][]string, error) {
 	for i := range out {
 		out[i] = make([]string, r.ColumnNumber())
 		for j := range out[i] {
-			if out[i][j], err = r.GetString(i, j); err != nil {
+			text, err := r.GetString(i, j)
+			if err != nil {
 				return nil, err
 			}
+			out[i][j] = strings.Clone(text) // it lies in memory that goes back to the driver's pool
 		}
 	}
 	return out, nil

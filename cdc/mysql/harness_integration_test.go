@@ -53,8 +53,6 @@ func newBed(t *testing.T, service string) *bed {
 	return b
 }
 
-func (b *bed) maria() bool { return b.service == "MARIADB" }
-
 func (b *bed) connect(user, password, db string) *client.Conn {
 	b.Helper()
 	c, err := client.Connect(b.addr, user, password, db)
@@ -70,7 +68,7 @@ func (b *bed) exec(c *client.Conn, statements ...string) {
 	for _, s := range statements {
 		r, err := c.Execute(s)
 		if err != nil {
-			b.Fatalf("%s: %s: %v", b.service, s, err)
+			b.Fatalf("%s: %.200s: %v", b.service, s, err)
 		}
 		r.Close()
 	}
@@ -83,7 +81,7 @@ func (b *bed) ask(query string) [][]string {
 	b.Helper()
 	r, err := b.sql.Execute(query)
 	if err != nil {
-		b.Fatalf("%s: %s: %v", b.service, query, err)
+		b.Fatalf("%s: %.200s: %v", b.service, query, err)
 	}
 	defer r.Close()
 	out := make([][]string, r.RowNumber())
@@ -96,7 +94,7 @@ func (b *bed) ask(query string) [][]string {
 			if null, _ := r.IsNull(i, j); null {
 				s = "NULL"
 			}
-			out[i] = append(out[i], s)
+			out[i] = append(out[i], strings.Clone(s))
 		}
 	}
 	return out
@@ -302,4 +300,12 @@ func (b *bed) wants(got []*cdc.RowChange, want ...string) {
 	if g := texts(got); !slices.Equal(g, want) {
 		b.Errorf("%s: got\n  %s\nwant\n  %s", b.service, strings.Join(g, "\n  "), strings.Join(want, "\n  "))
 	}
+}
+
+// global sets a global variable, and gives what puts it back. It is for the few that no session has: the server is shared.
+func (b *bed) global(name, value string) (restore func()) {
+	b.Helper()
+	old := b.ask("SELECT @@GLOBAL." + name)[0][0]
+	b.exec(b.admin, "SET GLOBAL "+name+" = '"+value+"'")
+	return func() { b.exec(b.admin, "SET GLOBAL "+name+" = '"+old+"'") }
 }

@@ -58,10 +58,13 @@ func newLayout(e *replication.TableMapEvent, srv *server, schema *tableSchema) (
 	return l, nil
 }
 
-// selfContained says whether a table map event describes its table alone. MariaDB's UUID, INET6 and INET4 cannot be told
-// from BINARY there.
+// selfContained says whether a table map event describes its table alone. Beside events without names there are two that
+// do not: where a YEAR makes the signs of others unclear, and MariaDB's UUID, INET6 and INET4, which look like BINARY.
 func selfContained(e *replication.TableMapEvent, maria bool) bool {
 	if len(e.ColumnName) == 0 {
+		return false
+	}
+	if _, clear := signs(e); !clear {
 		return false
 	}
 	if !maria {
@@ -85,13 +88,21 @@ const binaryCollation = 63
 
 // fromEvent takes everything from the optional metadata, and MariaDB's special types from a schema with the same columns.
 func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *tableSchema) error {
-	unsigned, collations, setCollations := e.UnsignedMap(), e.CollationMap(), e.EnumSetCollationMap()
+	unsigned, clear := signs(e)
+	collations, setCollations := e.CollationMap(), e.EnumSetCollationMap()
 	enums, sets := e.EnumStrValueMap(), e.SetStrValueMap()
 	for i := range l.list {
 		c := &l.list[i]
 		c.name = string(e.ColumnName[i])
 		c.hidden = strings.HasPrefix(c.name, hiddenPrefix)
-		c.unsigned = unsigned[i]
+		c.unsigned = unsigned != nil && unsigned[i]
+		if !clear && isInteger(c.kind) {
+			sc := schema.column(c.name)
+			if sc == nil {
+				return fmt.Errorf("whether column %s is unsigned cannot be told behind a YEAR, and the database has no such column now", c.name)
+			}
+			c.unsigned = sc.unsigned()
+		}
 		if id, ok := collations[i]; ok {
 			c.charset = charsetOf(srv, id)
 		}
@@ -116,31 +127,52 @@ func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *ta
 	return nil
 }
 
+// signs reads which columns are unsigned, from one bit for each numeric column. Old servers (8.0.15) leave YEAR out, and newer
+// ones and MariaDB give it a bit: where both readings are possible and differ, clear is false.
+func signs(e *replication.TableMapEvent) (unsigned []bool, clear bool) {
+	with, withBits := signsCounting(e, true)
+	without, withoutBits := signsCounting(e, false)
+	switch n := len(e.SignednessBitmap); {
+	case withBits == withoutBits, bitmapBytes(withoutBits) != n:
+		return with, true
+	case bitmapBytes(withBits) != n:
+		return without, true
+	}
+	for i, t := range e.ColumnType {
+		if isInteger(t) && with[i] != without[i] {
+			return nil, false
+		}
+	}
+	return with, true
+}
+
+func signsCounting(e *replication.TableMapEvent, year bool) (unsigned []bool, bits int) {
+	unsigned = make([]bool, len(e.ColumnType))
+	for i, t := range e.ColumnType {
+		if !e.IsNumericColumn(i) || t == mysql.MYSQL_TYPE_YEAR && !year {
+			continue
+		}
+		if at := bits / 8; at < len(e.SignednessBitmap) { // highest bit first
+			unsigned[i] = e.SignednessBitmap[at]&(0x80>>(bits%8)) != 0
+		}
+		bits++
+	}
+	return unsigned, bits
+}
+
+func isInteger(kind byte) bool {
+	switch kind {
+	case mysql.MYSQL_TYPE_TINY, mysql.MYSQL_TYPE_SHORT, mysql.MYSQL_TYPE_INT24, mysql.MYSQL_TYPE_LONG, mysql.MYSQL_TYPE_LONGLONG:
+		return true
+	}
+	return false
+}
+
 func charsetOf(srv *server, collation uint64) string {
 	if name, ok := srv.collations[collation]; ok {
 		return name
 	}
 	return fmt.Sprintf("of collation %d", collation)
-}
-
-// decodeLabels takes labels as the log has them, in the column's charset.
-func (c *column) decodeLabels(raw []string) {
-	cs := charsets[c.charset]
-	if c.charset == binaryCharset {
-		cs = charsets["utf8mb4"]
-	}
-	if cs == nil {
-		c.labelErr = "its label is in charset " + c.charset + ", which cannot be read"
-		return
-	}
-	for _, l := range raw {
-		text, ok := cs.text(l)
-		if !ok {
-			c.labels, c.labelErr = nil, "a label is no text in charset "+c.charset
-			return
-		}
-		c.labels = append(c.labels, text)
-	}
 }
 
 // fromSchema takes names and the rest from information_schema, whose columns must fit those of the log one by one.
@@ -157,7 +189,7 @@ func (l *layout) fromSchema(schema *tableSchema) error {
 			return fmt.Errorf("column %d is %s in the database now, which is not what the log holds (type %d, %d)",
 				i+1, sc.columnType, c.kind, c.meta)
 		}
-		c.name, c.unsigned = sc.name, strings.Contains(sc.columnType, " unsigned")
+		c.name, c.unsigned = sc.name, sc.unsigned()
 		c.charset = sc.charset
 		if c.charset == "" && isCharacter(c.kind) {
 			c.charset = binaryCharset
@@ -181,25 +213,6 @@ func isCharacter(kind byte) bool {
 		return true
 	}
 	return false
-}
-
-// parseLabels reads enum('a','it”s') as information_schema writes it, in UTF-8.
-func parseLabels(columnType string) (labels []string) {
-	open := strings.IndexByte(columnType, '(')
-	if open < 0 {
-		return nil
-	}
-	s := scanner{text: columnType[open+1:]}
-	for {
-		t := s.next()
-		if !t.quoted {
-			return nil
-		}
-		labels = append(labels, t.text)
-		if t = s.next(); t.text != "," {
-			return labels
-		}
-	}
 }
 
 // finish makes what is handed over: the columns that the table really has.
@@ -294,12 +307,4 @@ func withDigits(name string, digits uint16) string {
 		return name
 	}
 	return fmt.Sprintf("%s(%d)", name, digits)
-}
-
-func labelList(labels []string) string {
-	quoted := make([]string, len(labels))
-	for i, l := range labels {
-		quoted[i] = "'" + strings.ReplaceAll(l, "'", "''") + "'"
-	}
-	return "(" + strings.Join(quoted, ",") + ")"
 }

@@ -20,7 +20,7 @@ type tableSchema struct {
 
 type schemaColumn struct {
 	name, dataType string
-	columnType     string // lower case but for labels
+	columnType     string // as the database writes it
 	charset        string // empty for none and for bytes
 	octets         int    // longest value in bytes, of types that have one; -1: none
 	precision      int    // of DECIMAL; -1: none
@@ -39,6 +39,8 @@ func (t *tableSchema) column(name string) *schemaColumn {
 	}
 	return nil
 }
+
+func (s *schemaColumn) unsigned() bool { return strings.Contains(s.columnType, " unsigned") }
 
 // loadSchema asks over a connection of its own: it is seldom needed, and one that idles is cut by the server.
 func (f *Feeder) loadSchema(ctx context.Context, id cdc.TableID) (*tableSchema, error) {

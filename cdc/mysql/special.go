@@ -1,22 +1,27 @@
 package mysql
 
 import (
+	"encoding/hex"
 	"net/netip"
 
 	"invalidator/cdc"
 )
 
-// specialText shows MariaDB's types that the log writes as fixed bytes.
+// specialText shows MariaDB's types that the log writes as fixed bytes, less the zero bytes at their end.
 func specialText(kind, s string) cdc.Value {
-	switch {
-	case kind == "inet6" && len(s) <= 16:
-		var a [16]byte
-		copy(a[:], s)
-		return cdc.Value{Kind: cdc.Text, S: netip.AddrFrom16(a).String()}
-	case kind == "inet4" && len(s) <= 4:
-		var a [4]byte
-		copy(a[:], s)
-		return cdc.Value{Kind: cdc.Text, S: netip.AddrFrom4(a).String()}
+	var b [16]byte
+	if copy(b[:], s) < len(s) || kind == "inet4" && len(s) > 4 {
+		return unclear("a value of type %s with %d bytes", kind, len(s))
 	}
-	return unclear("a value of type %s of %d bytes, which cannot be read", kind, len(s))
+	v := cdc.Value{Kind: cdc.Text}
+	switch kind {
+	case "inet6":
+		v.S = netip.AddrFrom16(b).String()
+	case "inet4":
+		v.S = netip.AddrFrom4([4]byte(b[:4])).String()
+	default:
+		h := hex.EncodeToString(b[:])
+		v.S = h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+	}
+	return v
 }

@@ -1,0 +1,55 @@
+//go:build integration
+
+package mysql
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestA10Charsets asks the server for every character of the basic plane in every charset that has a table. Ours must be
+// the same, or be refused: a character that differs would be a wrong key without a word. MariaDB has MySQL's tables.
+func TestA10Charsets(t *testing.T) {
+	b := newBed(t, "MYSQL")
+	for name, cs := range charsets {
+		if name == "ascii" || strings.HasPrefix(name, "ut") || name == "ucs2" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			var differ, refused []string
+			for start := rune(0x80); start < 0xfffd; start += 256 {
+				var sql []string
+				for r := start; r < start+256 && r < 0xfffd; r++ {
+					if r < 0xd800 || r >= 0xe000 {
+						sql = append(sql, fmt.Sprintf("HEX(CONVERT(_utf8mb4'%c' USING %s))", r, name))
+					}
+				}
+				if len(sql) == 0 {
+					continue
+				}
+				raw := b.ask("SELECT " + strings.Join(sql, ","))[0]
+				sql = sql[:0]
+				for _, h := range raw {
+					sql = append(sql, fmt.Sprintf("CONVERT(CONVERT(x'%s' USING %s) USING utf8mb4)", h, name))
+				}
+				for i, want := range b.ask("SELECT " + strings.Join(sql, ","))[0] {
+					bytes, _ := hex.DecodeString(raw[i])
+					switch got, ok := cs.text(string(bytes)); {
+					case !ok:
+						refused = append(refused, want)
+					case got != want:
+						differ = append(differ, fmt.Sprintf("%s: %q, the server says %q", raw[i], got, want))
+					}
+				}
+			}
+			if len(differ) > 0 {
+				t.Errorf("%d characters differ: %.600s", len(differ), strings.Join(differ, "; "))
+			}
+			if len(refused) > 0 {
+				t.Logf("%d characters are refused: %.200q", len(refused), strings.Join(refused, ""))
+			}
+		})
+	}
+}
