@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -154,6 +155,25 @@ func TestEtcdIsCutOff(t *testing.T) {
 	reports.none(t, "reading everything")
 }
 
+// A server that hangs closes nothing: only its silence tells.
+func TestEtcdHangs(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t, freeAddress(t))
+	e.put(e.ring, record(1))
+	w, reports := e.watch(t)
+	awaitEpoch(t, w, 1)
+	e.signal(syscall.SIGSTOP)
+	reports.await(t, "there was no answer")
+	hung := time.Now()
+	if got := w.View(); got.Topology.Epoch() != 1 || !got.Confirmed.Before(hung.Add(-askTimeout)) {
+		t.Errorf("got epoch %d, confirmed %v before the report", got.Topology.Epoch(), hung.Sub(got.Confirmed))
+	}
+	e.signal(syscall.SIGCONT)
+	e.put(e.ring, record(2))
+	awaitEpoch(t, w, 2)
+	reports.await(t, "trouble is over")
+}
+
 // What happened while the watcher was cut off was compacted away: everything is read again, also what was deleted.
 func TestEtcdWasCompactedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -174,7 +194,7 @@ func TestEtcdWasCompactedMeanwhile(t *testing.T) {
 	if v.Hot.Copies("gone") != 0 || v.Hot.Copies("new") != 4 {
 		t.Errorf("gone has %d copies, new %d", v.Hot.Copies("gone"), v.Hot.Copies("new"))
 	}
-	reports.await(t, "compacted")
+	reports.await(t, "was compacted while the watch was cut off")
 	e.put(e.ring, record(4))
 	awaitEpoch(t, w, 4)
 }
@@ -225,6 +245,7 @@ type etcd struct {
 	client    *clientv3.Client
 	ring, hot string
 	stop      func()
+	signal    func(os.Signal)
 }
 
 func sharedEtcd(t *testing.T) *etcd {
@@ -262,9 +283,15 @@ func ownEtcd(t *testing.T, address string) *etcd {
 		t.Fatalf("starting etcd: %v (install etcd-server)", err)
 	}
 	e := newEtcd(t, address, "/cache")
+	e.signal = func(s os.Signal) {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Errorf("sending %v to etcd: %v", s, err)
+		}
+	}
 	e.stop = sync.OnceFunc(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		cmd.Wait()
+		e.signal(syscall.SIGCONT)
+		e.signal(syscall.SIGTERM)
+		cmd.Wait() //nolint:errcheck // a server that was told to end says that it was
 		if t.Failed() {
 			t.Logf("etcd at %s said:\n%s", address, said.String())
 		}
