@@ -38,6 +38,8 @@ type node struct {
 		slots     []slot // one a sender
 		lastAck   time.Time
 		lastError string
+		logged    time.Time // when a failure was last logged
+		failing   bool      // no success has been logged since
 		acked     uint64
 		retried   uint64
 	}
@@ -138,16 +140,23 @@ func (n *node) settle(slot int, done, rest []entry) {
 	}
 }
 
-// attempted notes how a sender's latest attempt ended, and how many deletes have to be sent again.
-func (n *node) attempted(slot int, err error, again int) {
+// attempted notes how a sender's latest attempt ended, and how many deletes have to be sent again. It says whether the log
+// should have it: a failure at once, then every logEvery; a success when it is the first after such a line.
+func (n *node) attempted(slot int, err error, again int) (log bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.slots[slot].connected = err == nil
 	n.mu.retried += uint64(again)
-	n.mu.lastError = ""
-	if err != nil {
-		n.mu.lastError = err.Error()
+	if err == nil {
+		log, n.mu.failing, n.mu.lastError = n.mu.failing, false, ""
+		return log
 	}
+	n.mu.lastError = err.Error()
+	if time.Since(n.mu.logged) < logEvery {
+		return false
+	}
+	n.mu.logged, n.mu.failing = time.Now(), true
+	return true
 }
 
 // oldest returns when the oldest entry was queued, in Unix ns; zero when there is none. A batch that was sent again is no

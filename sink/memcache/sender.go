@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	batchKeys  = 1024     // deletes a batch at most: their answers (NF and line end, 4 KiB) fit any socket buffer, so neither side waits for the other to read
-	batchBytes = 64 << 10 // key text of a batch at most, so that a slow link finishes one within Options.Timeout
-	logEvery   = 30 * time.Second
+	batchKeys  = 1024             // deletes a batch at most: their answers (NF and line end, 4 KiB) fit any socket buffer, so neither side waits for the other to read
+	batchBytes = 64 << 10         // key text of a batch at most, so that a slow link finishes one within Options.Timeout
+	logEvery   = 30 * time.Second // a node that goes on failing is logged this often
 )
 
 // link is one connection to a node, used by one goroutine.
@@ -42,14 +42,12 @@ type sender struct {
 	maxKeys int // a batch
 	log     *slog.Logger
 
-	link    link // nil while there is none
-	pause   time.Duration
-	logged  time.Time // when a failure was last logged
-	failing bool      // that failure has not been followed by a success
+	link  link          // nil while there is none
+	pause time.Duration // the last one, unless something was answered since
 }
 
 func (c *Client) newSender(n *node, slot int) *sender {
-	s := &sender{node: n, slot: slot, opts: &c.opts, log: c.log.With("node", n.addr, "conn", slot+1)}
+	s := &sender{node: n, slot: slot, opts: &c.opts, log: c.log.With("node", n.addr)}
 	switch c.opts.Protocol {
 	case Classic:
 		s.maxKeys = 1 // each is its own round trip: leave the next one to whichever connection is idle first
@@ -169,23 +167,19 @@ func (s *sender) settle(done, rest []entry, refusal string) {
 
 // succeeded notes that the whole batch was answered in order.
 func (s *sender) succeeded() {
-	s.node.attempted(s.slot, nil, 0)
-	if s.failing {
-		s.failing = false
+	if s.node.attempted(s.slot, nil, 0) {
 		s.log.Info("node answers again")
 	}
 }
 
-// failed notes an attempt that left deletes unanswered. It logs a first failure at once and a lasting one every logEvery.
+// failed notes an attempt that left deletes unanswered.
 func (s *sender) failed(err error, unanswered int, sent bool) {
 	again := 0
 	if sent {
 		again = unanswered
 	}
-	s.node.attempted(s.slot, err, again)
-	if time.Since(s.logged) >= logEvery {
-		s.logged, s.failing = time.Now(), true
-		s.log.Warn("deletes are not answered; trying again", "err", err, "unanswered", unanswered)
+	if s.node.attempted(s.slot, err, again) {
+		s.log.Warn("node does not answer its deletes; they are kept and sent again", "err", err, "unanswered", unanswered)
 	}
 }
 
