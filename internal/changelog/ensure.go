@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -41,7 +42,7 @@ func EnsureTopics(ctx context.Context, adm *kadm.Client, specs []TopicSpec) ([]F
 	if err != nil {
 		return nil, err
 	}
-	var existing []TopicSpec
+	var existing, fresh []TopicSpec
 	for _, s := range specs {
 		if _, ok := there.topics[s.Name]; ok {
 			existing = append(existing, s)
@@ -51,11 +52,56 @@ func EnsureTopics(ctx context.Context, adm *kadm.Client, specs []TopicSpec) ([]F
 		if err != nil {
 			return nil, err
 		}
+		fresh = append(fresh, s)
 		if !made { // somebody was faster, with settings of their own
 			existing = append(existing, s)
 		}
 	}
+	if err := awaitTopics(ctx, adm, fresh); err != nil {
+		return nil, err
+	}
 	return compareTopics(ctx, adm, existing)
+}
+
+const (
+	awaitTime = 10 * time.Second // a cluster that needs longer to elect a leader for a new topic has another trouble
+	awaitStep = 20 * time.Millisecond
+)
+
+// awaitTopics waits until new topics can be written to: a controller answers before the brokers have heard of them.
+func awaitTopics(ctx context.Context, adm *kadm.Client, fresh []TopicSpec) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	limit, cancel := context.WithTimeout(ctx, awaitTime)
+	defer cancel()
+	for {
+		there, err := topicsThere(limit, adm, fresh)
+		if err != nil && limit.Err() == nil {
+			return err
+		}
+		missing := slices.IndexFunc(fresh, func(s TopicSpec) bool { return !ready(there.topics[s.Name]) })
+		if err == nil && missing < 0 {
+			return nil
+		}
+		select {
+		case <-limit.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return topicError(fresh[max(missing, 0)].Name, "waiting for a leader after creating it", kerr.LeaderNotAvailable, "are all brokers up?")
+		case <-time.After(awaitStep):
+		}
+	}
+}
+
+func ready(t kadm.TopicDetail) bool {
+	for _, p := range t.Partitions {
+		if p.Err != nil || p.Leader < 0 {
+			return false
+		}
+	}
+	return t.Err == nil && len(t.Partitions) > 0
 }
 
 // CheckTopics only compares: a missing topic is a finding too.
@@ -105,6 +151,10 @@ func maxMessageBytes(ctx context.Context, adm *kadm.Client, spec TopicSpec) (int
 	return spec.MaxMessageBytes, nil // a broker that does not say took what it was told, or knows the new topic in a moment
 }
 
+// uncached makes the admin client ask a broker, rather than answer from what it heard some seconds ago: a request for the
+// authorized operations too, which nobody reads, is the one that it never answers by itself.
+func uncached(ctx context.Context) context.Context { return kadm.WithAuthorizedOps(ctx) }
+
 type topicsFound struct {
 	brokers int
 	topics  kadm.TopicDetails
@@ -115,7 +165,7 @@ func topicsThere(ctx context.Context, adm *kadm.Client, specs []TopicSpec) (topi
 	for i, s := range specs {
 		names[i] = s.Name
 	}
-	m, err := adm.Metadata(ctx, names...)
+	m, err := adm.Metadata(uncached(ctx), names...)
 	if err != nil {
 		return topicsFound{}, fmt.Errorf("asking for topics: %w", err)
 	}
@@ -232,7 +282,7 @@ func compareTopics(ctx context.Context, adm *kadm.Client, specs []TopicSpec) ([]
 	var all []Finding
 	for _, s := range specs {
 		t, ok := there.topics[s.Name]
-		if !ok { // made a moment ago by somebody else; this broker does not know it yet
+		if !ok { // removed a moment ago
 			continue
 		}
 		all = append(all, compareTopic(s, t, there.brokers, configs[s.Name])...)

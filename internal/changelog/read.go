@@ -1,6 +1,7 @@
 package changelog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,15 +40,12 @@ func readKey(ctx context.Context, cl *kgo.Client, topic, key string, fn func(*kg
 func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p int32, of int) bool, fn func(*kgo.Record)) error {
 	adm := kadm.NewClient(cl)
 	ends, err := adm.ListEndOffsets(ctx, topic)
-	if err != nil {
+	if err = cmp.Or(err, ends.Error()); err != nil {
 		return fmt.Errorf("asking for its end: %w", err)
 	}
 	starts, err := adm.ListStartOffsets(ctx, topic)
-	if err != nil {
+	if err = cmp.Or(err, starts.Error()); err != nil {
 		return fmt.Errorf("asking for its start: %w", err)
-	}
-	if err := errors.Join(ends.Error(), starts.Error()); err != nil {
-		return fmt.Errorf("asking for its offsets: %w", err)
 	}
 	for p, end := range ends[topic] {
 		if !wanted(p, len(ends[topic])) {
@@ -63,7 +61,11 @@ func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p i
 func readPartition(ctx context.Context, cl *kgo.Client, topic string, p int32, from, to int64, fn func(*kgo.Record)) error {
 	var last error
 	for tries := 0; from < to; {
-		next, err := fetchOnce(ctx, cl, topic, p, from, to, fn)
+		ask := ctx
+		if tries > 0 { // the leader may have changed
+			ask = uncached(ctx)
+		}
+		next, err := fetchOnce(ask, cl, topic, p, from, to, fn)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -95,7 +97,7 @@ func fetchOnce(ctx context.Context, cl *kgo.Client, topic string, p int32, from,
 	}
 	t := m.Topics[topic]
 	part, ok := t.Partitions[p]
-	if err := errors.Join(t.Err, part.Err); err != nil || !ok || part.Leader < 0 {
+	if t.Err != nil || part.Err != nil || !ok || part.Leader < 0 {
 		return from, kerr.LeaderNotAvailable
 	}
 

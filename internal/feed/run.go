@@ -57,6 +57,9 @@ type table struct {
 // run feeds the source from its saved position until ctx ends or something fails. It reports whether the position moved.
 func (s *source) run(ctx context.Context) (progress bool, err error) {
 	state, err := s.opts.State.Load(ctx)
+	if ctx.Err() != nil {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -110,11 +113,13 @@ func (r *run) finish(ctx, grace context.Context, err error) error {
 		limit, cancel := context.WithTimeout(grace, drainTime)
 		defer cancel()
 		if derr := r.flight.drain(limit); derr != nil && ctx.Err() != nil {
-			err = errors.Join(err, fmt.Errorf("waiting for acknowledgements: %w", derr))
+			err = fmt.Errorf("waiting for acknowledgements: %w", derr)
 		}
 	}
-	_, serr := r.save(grace)
-	return errors.Join(err, serr)
+	if _, serr := r.save(grace); err == nil {
+		err = serr
+	}
+	return err
 }
 
 // withGrace returns a context that ends d after ctx does.
