@@ -35,7 +35,7 @@ func (c checkCmd) Run(e *env) error {
 		fmt.Fprintln(e.stdout, f)
 	}
 	if !c.JSON {
-		fmt.Fprintf(e.stdout, "%d errors, %d warnings\n", errors, warnings)
+		fmt.Fprintf(e.stdout, "errors: %d, warnings: %d\n", errors, warnings)
 	}
 	if errors > 0 {
 		return errFailed

@@ -164,13 +164,18 @@ func (x *explainer) explain(line []byte) explained {
 		out.Keys = append(out.Keys, explainedKey{k.Text, t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)})
 	}
 	for _, s := range result.Skipped {
-		reason := string(s.Reason)
-		if s.Detail != "" {
-			reason += ": " + s.Detail
-		}
-		out.Skipped = append(out.Skipped, explainedNot{s.Template.Mapping, s.Template.Text, reason})
+		out.Skipped = append(out.Skipped, explainedNot{s.Template.Mapping, s.Template.Text, reason(s)})
 	}
 	return out
+}
+
+// reason begins with one of mapping's closed set of words, and says the rest for a person.
+func reason(s mapping.Skip) string {
+	r := fmt.Sprintf("%s: column %s of the %s image", s.Reason, s.Column, s.Image)
+	if s.Detail != "" {
+		r += ": " + s.Detail
+	}
+	return r
 }
 
 func (x *explainer) copies(k mapping.Key) []sink.Copy {
@@ -193,7 +198,7 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 	case out.Ignored != "":
 		fmt.Fprintf(&b, "%s: ignored, %s\n", out.Topic, out.Ignored)
 	default:
-		fmt.Fprintf(&b, "%s %s\n", out.Table, opName(out.Op))
+		fmt.Fprintln(&b, strings.TrimSpace(out.Table+" "+opName(out.Op)))
 	}
 	for _, k := range out.Keys {
 		fmt.Fprintf(&b, "  %s %-32s %s, mapping %s: %s\n", k.Action, k.Key, k.Team, k.Mapping, k.Template)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,7 +19,7 @@ import (
 // Finding is one result of a check: what is wrong, and where.
 type Finding struct {
 	Severity string `json:"severity"` // error or warning
-	Where    string `json:"where"`    // kafka, ring, node …, source …, a mapping file
+	Where    string `json:"where"`    // kafka, topic …; ring; node …; source …, table …, column …; mapping file:line:col
 	What     string `json:"what"`     // with the hint
 }
 
@@ -44,6 +45,14 @@ func Check(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
 	return out
 }
 
+// hinted is what is wrong, with what mends it.
+func hinted(what, hint string) string {
+	if hint == "" {
+		return what
+	}
+	return what + " (" + hint + ")"
+}
+
 func failed(where string, err error) []Finding {
 	return []Finding{{string(cdc.SeverityError), where, err.Error()}}
 }
@@ -55,7 +64,8 @@ func checkMappings(c *config.Config) []Finding {
 	}
 	var out []Finding
 	for _, p := range problems {
-		out = append(out, Finding{string(p.Severity), "mappings", p.String()})
+		where := fmt.Sprintf("mapping %s:%d:%d", p.File, p.Line, p.Col)
+		out = append(out, Finding{string(p.Severity), where, hinted(p.What, p.Hint)})
 	}
 	return out
 }
@@ -78,7 +88,7 @@ func checkKafka(ctx context.Context, c *config.Config, log *slog.Logger) []Findi
 	}
 	var out []Finding
 	for _, f := range findings {
-		out = append(out, Finding{string(f.Severity), "kafka", f.String()})
+		out = append(out, Finding{string(f.Severity), "kafka, topic " + f.Topic, hinted(f.What, f.Hint)})
 	}
 	return out
 }
@@ -112,7 +122,17 @@ func checkSource(ctx context.Context, s config.Source, log *slog.Logger) []Findi
 	findings, err := feeder.Check(ctx)
 	var out []Finding
 	for _, f := range findings {
-		out = append(out, Finding{string(f.Severity), "source " + s.Name, f.String()})
+		where := "source " + s.Name
+		if f.Table != "" {
+			where += ", table " + f.Table
+		}
+		if f.Column != "" {
+			where += ", column " + f.Column
+		}
+		out = append(out, Finding{string(f.Severity), where, hinted(f.What, f.Hint)})
+	}
+	if se := (*cdc.SourceError)(nil); errors.As(err, &se) {
+		err = errors.New(hinted(se.Err.Error(), se.Hint)) // which source stands in Where
 	}
 	if err != nil {
 		out = append(out, failed("source "+s.Name, err)...)

@@ -58,7 +58,7 @@ func (f *Feed) Run(ctx context.Context) error {
 		if err := ensureOwnTopics(ctx, f.Config, kafka, f.Log); err != nil || ctx.Err() != nil {
 			return err
 		}
-		state, err := changelog.OpenState(kafka, changelog.NamesFor(ownPrefix(f.Config)).State)
+		state, err := changelog.OpenState(kafka, changelog.NamesFor(f.Config.Kafka.TopicPrefix).State)
 		if err != nil {
 			return err
 		}

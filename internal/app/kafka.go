@@ -35,14 +35,12 @@ func kafkaOptions(k config.Kafka, log *slog.Logger) (changelog.Options, error) {
 // topicSettings are the settings of every topic that we make.
 func topicSettings(c *config.Config) changelog.Settings {
 	return changelog.Settings{
-		Prefix:      ownPrefix(c),
+		Prefix:      c.Kafka.TopicPrefix,
 		Partitions:  int32(c.Kafka.Partitions),
 		Replication: int16(c.Kafka.Replication),
 		MaxTTL:      c.Cache.MaxTTL,
 	}
 }
-
-func ownPrefix(c *config.Config) string { return c.Kafka.TopicPrefix + "." }
 
 // ensureOwnTopics waits for a broker and makes our own topics. Findings are logged; they stop nothing.
 func ensureOwnTopics(ctx context.Context, c *config.Config, o changelog.Options, log *slog.Logger) error {

@@ -87,7 +87,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
-	names := changelog.NamesFor(ownPrefix(w.Config))
+	names := changelog.NamesFor(w.Config.Kafka.TopicPrefix)
 	state, err := changelog.OpenState(kafka, names.State)
 	if err != nil {
 		return err
