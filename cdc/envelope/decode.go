@@ -43,15 +43,20 @@ func NewDecoder(c Config) (*Decoder, error) {
 // Decode reads one record. Exactly one of its results is set: the change, the word for why it is none (Ignored*), or a
 // *DecodeError. It keeps no part of the record.
 func (d *Decoder) Decode(rec Record) (c *cdc.RowChange, ignored string, err error) {
-	failed := &DecodeError{Topic: rec.Topic}
-	c, ignored, failed.Err = d.decode(&rec, failed)
-	if failed.Err != nil {
-		return nil, "", failed
+	var at spot
+	if c, ignored, err = d.decode(&rec, &at); err != nil {
+		return nil, "", &DecodeError{Topic: rec.Topic, Table: at.table, Column: at.column, Err: err}
 	}
 	return c, ignored, nil
 }
 
-func (d *Decoder) decode(rec *Record, at *DecodeError) (*cdc.RowChange, string, error) {
+// spot is how far a record was read, for an error.
+type spot struct {
+	table  cdc.TableID
+	column string
+}
+
+func (d *Decoder) decode(rec *Record, at *spot) (*cdc.RowChange, string, error) {
 	if rec.Value == nil {
 		return d.tombstone(rec, at)
 	}
@@ -76,7 +81,7 @@ func (d *Decoder) decode(rec *Record, at *DecodeError) (*cdc.RowChange, string, 
 type reading struct {
 	d      *Decoder
 	rec    *Record
-	at     *DecodeError
+	at     *spot
 	schema *schema // nil where none wraps the value
 	env    envelope
 	src    source
@@ -94,7 +99,7 @@ func (r *reading) change() (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	r.table = r.d.tableOf(&r.src)
-	r.at.Table = r.table.id
+	r.at.table = r.table.id
 	if op == cdc.Message {
 		c, err := r.message()
 		return c, "", err
@@ -129,7 +134,7 @@ func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
 	}
 	id, order := r.env.transactionIn()
 	if c.Tx == "" {
-		c.Tx = id
+		c.Tx = textOf(id)
 	}
 	if order > 0 {
 		c.Ordinal = order - 1
@@ -213,7 +218,7 @@ func (r *reading) image(which string, raw []byte) (cdc.Row, error) {
 			continue
 		}
 		if row[i].Kind != cdc.Absent {
-			r.at.Column = r.cols.List[i].Name
+			r.at.column = r.cols.List[i].Name
 			return nil, fmt.Errorf("reading %s: the field stands twice", which)
 		}
 		if !r.d.placeholder.is(value) {
@@ -251,7 +256,7 @@ func (r *reading) ownImage(which string, raw []byte) (cdc.Row, error) {
 			row[i], err = kinds[i].value(value, r.table.connector)
 		}
 		if err != nil {
-			r.at.Column = r.cols.List[i].Name
+			r.at.column = r.cols.List[i].Name
 			return nil, fmt.Errorf("reading %s: %w", which, err)
 		}
 	}

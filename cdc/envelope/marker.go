@@ -122,8 +122,18 @@ func (m *marker) parse(raw []byte, c *cdc.RowChange) error {
 	if raw == nil {
 		return nil
 	}
-	if err := parseMembers(raw, m.place); err != nil {
-		return fmt.Errorf("reading source.invalidator: %w", err)
+	in := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := in.next()
+		if err == nil && ok {
+			err = put(m.place(name), name, value)
+		}
+		if err != nil {
+			return fmt.Errorf("reading source.invalidator: %w", err)
+		}
+		if !ok {
+			break
+		}
 	}
 	if string(m.version) != markerVersion {
 		return fmt.Errorf("source.invalidator has version %.20q, this program reads %s: it was written by a newer one", m.version, markerVersion)

@@ -46,21 +46,42 @@ func (e *envelope) place(name []byte) *[]byte {
 	return nil
 }
 
-func (e *envelope) parse(raw []byte) error { return parseMembers(raw, e.place) }
+func (e *envelope) parse(raw []byte) error {
+	m := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := m.next()
+		if err == nil && ok {
+			err = put(e.place(name), name, value)
+		}
+		if err != nil || !ok {
+			return err
+		}
+	}
+}
 
-// parseMembers puts each member of an object where place says, and refuses one that stands twice.
+// put keeps a member's text in its place, and refuses one that stands twice.
+func put(place *[]byte, name, value []byte) error {
+	if place == nil {
+		return nil
+	}
+	if *place != nil {
+		return fmt.Errorf("field %q stands twice", name)
+	}
+	*place = value
+	return nil
+}
+
+// parseMembers puts each member of an object where place says. It is for what is not read record by record: a closure costs
+// an allocation of what it points to.
 func parseMembers(raw []byte, place func(name []byte) *[]byte) error {
 	m := members{s: scanner{b: raw}}
 	for {
 		name, value, ok, err := m.next()
+		if err == nil && ok {
+			err = put(place(name), name, value)
+		}
 		if err != nil || !ok {
 			return err
-		}
-		if p := place(name); p != nil {
-			if *p != nil {
-				return fmt.Errorf("field %q stands twice", name)
-			}
-			*p = value
 		}
 	}
 }
@@ -91,9 +112,9 @@ func (e *envelope) operation() (cdc.Op, error) {
 }
 
 // transactionIn reads Debezium's transaction block: zero where there is none.
-func (e *envelope) transactionIn() (id string, order int64) {
+func (e *envelope) transactionIn() (id []byte, order int64) {
 	if isNull(e.transaction) {
-		return "", 0
+		return nil, 0
 	}
 	m := members{s: scanner{b: e.transaction}}
 	for {
@@ -103,7 +124,7 @@ func (e *envelope) transactionIn() (id string, order int64) {
 		}
 		switch string(name) {
 		case "id":
-			id = textOf(value)
+			id = value
 		case "total_order":
 			order = intOf(value)
 		}
@@ -156,10 +177,19 @@ func (s *source) parse(raw []byte) error {
 	if isNull(raw) {
 		return errors.New("no change record: it has an op and no source")
 	}
-	if err := parseMembers(raw, s.place); err != nil {
-		return fmt.Errorf("reading source: %w", err)
+	m := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := m.next()
+		if err == nil && ok {
+			err = put(s.place(name), name, value)
+		}
+		if err != nil {
+			return fmt.Errorf("reading source: %w", err)
+		}
+		if !ok {
+			return nil
+		}
 	}
-	return nil
 }
 
 // isSnapshot reports whether the row was read by a snapshot of the whole table. An incremental snapshot's own rows have op
@@ -194,6 +224,9 @@ func (s *source) position() cdc.Position {
 	if pos := intOf(s.pos); pos > 0 {
 		p.Pos = uint64(pos)
 	}
+	if isNull(s.lsn) {
+		return p
+	}
 	if lsn, err := strconv.ParseUint(string(s.lsn), 10, 64); err == nil {
 		p.LSN = fmt.Sprintf("%X/%X", lsn>>32, uint32(lsn))
 	}
@@ -202,6 +235,9 @@ func (s *source) position() cdc.Position {
 
 // intOf is the value of a JSON integer; 0 for anything else.
 func intOf(raw []byte) int64 {
+	if isNull(raw) {
+		return 0
+	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil {
 		return 0

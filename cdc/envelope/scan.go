@@ -1,6 +1,8 @@
 package envelope
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -32,7 +34,14 @@ func (s *scanner) bad() error {
 	return fmt.Errorf("not JSON at byte %d: %q", s.i, s.b[s.i])
 }
 
+// space passes over white space, of which there is none in what Debezium and we write.
 func (s *scanner) space() {
+	if s.i < len(s.b) && s.b[s.i] <= ' ' {
+		s.spaces()
+	}
+}
+
+func (s *scanner) spaces() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\t', '\n', '\r':
@@ -143,22 +152,43 @@ func (s *scanner) word(w string) error {
 }
 
 func (s *scanner) skipString() error {
-	for s.i++; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; {
-		case c == '"':
-			s.i++
+	b, i := s.b, s.i+1
+	for ; i < len(b); i++ {
+		for len(b)-i >= 8 && allPlain(binary.LittleEndian.Uint64(b[i:])) {
+			i += 8
+		}
+		if i == len(b) {
+			break
+		}
+		c := b[i]
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		if c == '"' {
+			s.i = i + 1
 			return nil
-		case c == '\\':
-			n := escapeLen(s.b[s.i:])
-			if n == 0 {
-				return s.bad()
-			}
-			s.i += n - 1
-		case c < 0x20:
+		}
+		n := 0
+		if c == '\\' {
+			n = escapeLen(b[i:])
+		}
+		if n == 0 {
+			s.i = i
 			return s.bad()
 		}
+		i += n - 1
 	}
+	s.i = i
 	return errCut
+}
+
+// allPlain reports whether none of eight bytes ends a string, escapes, or is a control character. A borrow from a byte that
+// does may mark the ones above it too, never clear its own mark.
+func allPlain(w uint64) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quotes, slashes := w^(ones*'"'), w^(ones*'\\')
+	control := (w - ones*0x20) &^ w
+	return (control|(quotes-ones)&^quotes|(slashes-ones)&^slashes)&highs == 0
 }
 
 // escapeLen is the length of the escape that b begins with; 0 where it is none.
@@ -274,11 +304,8 @@ func (m *members) next() (name, value []byte, ok bool, err error) {
 // surrogate pair, which is no text.
 func unquote(raw []byte) (text []byte, ok bool) {
 	in := raw[1 : len(raw)-1]
-	i := 0
-	for i < len(in) && in[i] != '\\' {
-		i++
-	}
-	if i == len(in) {
+	i := bytes.IndexByte(in, '\\')
+	if i < 0 {
 		return in, true
 	}
 	out := append(make([]byte, 0, len(in)), in[:i]...)

@@ -9,7 +9,7 @@ import (
 )
 
 // tombstone reads a record without a value: the row that its key names is gone.
-func (d *Decoder) tombstone(rec *Record, at *DecodeError) (*cdc.RowChange, string, error) {
+func (d *Decoder) tombstone(rec *Record, at *spot) (*cdc.RowChange, string, error) {
 	if rec.Key == nil || string(rec.Key) == "null" {
 		return nil, IgnoredEmpty, nil
 	}
@@ -17,7 +17,7 @@ func (d *Decoder) tombstone(rec *Record, at *DecodeError) (*cdc.RowChange, strin
 	if !ok {
 		return nil, "", errors.New("a tombstone, whose topic does not name a table as <prefix>.<schema>.<table>")
 	}
-	at.Table = id
+	at.table = id
 	cols := d.conf.Select("", id)
 	if cols == nil {
 		return nil, IgnoredUnmapped, nil
@@ -38,7 +38,8 @@ func (r *reading) keyNames() []string {
 	}
 	names := fieldNames(r.d, r.rec, last)
 	if len(names) > 0 && (len(last) == 0 || &names[0] != &last[0]) {
-		r.table.key.Store(&names)
+		kept := names
+		r.table.key.Store(&kept)
 	}
 	return names
 }
@@ -95,7 +96,7 @@ func cutLast(s string) (before, after string, ok bool) {
 }
 
 // keyRow is the row as far as the record's key knows it.
-func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at *DecodeError) (cdc.Row, error) {
+func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at *spot) (cdc.Row, error) {
 	payload, schema, err := d.unwrap(rec.Topic, "key", rec.Key)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key: %w", err)
@@ -121,7 +122,7 @@ func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at 
 			continue
 		}
 		if row[i].Kind != cdc.Absent {
-			at.Column = cols.List[i].Name
+			at.column = cols.List[i].Name
 			return nil, errors.New("reading the key: the field stands twice")
 		}
 		row[i] = forms[i].value(value)

@@ -1,0 +1,95 @@
+package envelope_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"invalidator/cdc"
+	"invalidator/cdc/envelope"
+)
+
+// benchRecords are one change of about 420 bytes of rows in each form, of which two columns are wanted.
+func benchRecords(b *testing.B) (map[string]envelope.Record, *cdc.Columns) {
+	sample := func(file string, i int) envelope.Record { return readSamples(b, file)[i].record() }
+	return map[string]envelope.Record{
+		"ours":     encode(b, change(), envelope.Options{}),
+		"debezium": sample("plain.mysql.shop.users.jsonl", 2),
+		"schema":   sample("schema.mysql.shop.users.jsonl", 2),
+	}, columns("id bigint unsigned; email varchar(200)", true)
+}
+
+func BenchmarkDecode(b *testing.B) {
+	recs, cols := benchRecords(b)
+	for name, rec := range recs {
+		b.Run(name, func(b *testing.B) {
+			d := decoder(b, all(cols))
+			b.SetBytes(int64(len(rec.Value)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := d.Decode(rec); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"_encoding_json", func(b *testing.B) {
+			b.SetBytes(int64(len(rec.Value)))
+			b.ReportAllocs()
+			for b.Loop() {
+				var v struct {
+					Before, After map[string]json.RawMessage
+					Source        struct{ Connector, Name, DB, Schema, Table string }
+					Op            string
+					Payload       json.RawMessage
+				}
+				if err := json.Unmarshal(rec.Value, &v); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDecodeUnmapped(b *testing.B) {
+	recs, _ := benchRecords(b)
+	d := decoder(b, all(nil))
+	rec := recs["ours"]
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := d.Decode(rec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	c, buf := change(), make([]byte, 0, 4096)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := envelope.Encode(c, envelope.Options{}, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A row of 100 columns and 4 KB, of which one is wanted, is passed over rather than decoded.
+func BenchmarkDecodeWide(b *testing.B) {
+	var list []cdc.Column
+	var row cdc.Row
+	for i := range 100 {
+		list = append(list, cdc.Column{Name: fmt.Sprintf("column_%d", i), Key: i == 0})
+		row = append(row, text(strings.Repeat("x", 40)))
+	}
+	c := change()
+	c.Columns, c.Before, c.After = cdc.NewColumns(list), row, row
+	rec := encode(b, c, envelope.Options{})
+	d := decoder(b, all(columns("column_0 text", true)))
+	b.SetBytes(int64(len(rec.Value)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := d.Decode(rec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
