@@ -24,7 +24,7 @@ type TB interface {
 // Server is one node. Its methods are safe for concurrent use.
 type Server struct {
 	listener  net.Listener
-	store     store
+	store     *store
 	intercept atomic.Pointer[Intercept]
 	served    sync.WaitGroup // the accept loop and every connection
 
@@ -53,8 +53,7 @@ func Listen(addr string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	s := &Server{listener: listener}
-	s.store.items = make(map[string]*item)
+	s := &Server{listener: listener, store: newStore()}
 	s.mu.conns = make(map[net.Conn]struct{})
 	s.served.Go(s.accept)
 	return s, nil
@@ -88,7 +87,7 @@ func (s *Server) accept() {
 	for {
 		conn, err := s.listener.Accept()
 		if err != nil {
-			return // closed: nothing else ends a listener that a test could tell apart
+			return // Close has closed the listener
 		}
 		number, ok := s.add(conn)
 		if !ok {
@@ -134,18 +133,12 @@ type session struct {
 var errQuit = errors.New("quit")
 
 func (s *Server) serve(conn net.Conn, number int) {
-	ses := &session{store: &s.store, in: bufio.NewReaderSize(conn, lineLimit), out: bufio.NewWriter(conn)}
+	ses := &session{store: s.store, in: bufio.NewReaderSize(conn, lineLimit), out: bufio.NewWriter(conn)}
 	for {
-		if ses.in.Buffered() == 0 {
-			if ses.out.Flush() != nil {
-				return
-			}
-		}
-		line, err := ses.in.ReadSlice('\n')
+		command, err := ses.next()
 		if err != nil {
 			return
 		}
-		command := strings.TrimSuffix(string(line[:len(line)-1]), "\r")
 		var reply Reply
 		if f := s.intercept.Load(); f != nil {
 			reply = (*f)(number, command)
@@ -164,6 +157,20 @@ func (s *Server) serve(conn net.Conn, number int) {
 			return
 		}
 	}
+}
+
+// next reads a command without its line end. What was answered goes out before the session waits for more.
+func (ses *session) next() (string, error) {
+	if ses.in.Buffered() == 0 {
+		if err := ses.out.Flush(); err != nil {
+			return "", err
+		}
+	}
+	line, err := ses.in.ReadSlice('\n')
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(string(line[:len(line)-1]), "\r"), nil
 }
 
 // run carries out one command. An error ends the session.

@@ -29,6 +29,8 @@ type store struct {
 	cas   uint64 // the last one given
 }
 
+func newStore() *store { return &store{items: make(map[string]*item)} }
+
 // verdict is how a change of the store ended.
 type verdict int
 

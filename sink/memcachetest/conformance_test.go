@@ -1,0 +1,138 @@
+package memcachetest
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// conversation is one case of the suite: a name, and lines of "> sent", "< answered" and "wait 2s".
+type conversation struct {
+	name  string
+	lines []string
+}
+
+// conversations reads testdata/conversations.txt.
+func conversations(t *testing.T) (cases []conversation) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/conversations.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		switch {
+		case strings.HasPrefix(line, "== "):
+			cases = append(cases, conversation{name: line[3:]})
+		case line != "" && !strings.HasPrefix(line, "#"):
+			last := &cases[len(cases)-1]
+			last.lines = append(last.lines, line)
+		}
+	}
+	return cases
+}
+
+// conformance holds every conversation with the server that dial reaches.
+func conformance(t *testing.T, dial func(t *testing.T) net.Conn) {
+	for i, c := range conversations(t) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSpeaker(dial(t), fmt.Sprintf("case%d", i))
+			for _, line := range append(c.lines, "> mn", "< MN") { // the MN shows that nothing else was answered
+				s.follow(t, line)
+			}
+		})
+	}
+}
+
+// speaker follows a conversation. {name} in a line is a word that it knows; an unknown one in an answer is learnt there.
+type speaker struct {
+	conn  net.Conn
+	in    *bufio.Reader
+	words map[string]string
+}
+
+func newSpeaker(conn net.Conn, key string) *speaker {
+	return &speaker{conn: conn, in: bufio.NewReader(conn), words: map[string]string{
+		"key": key, "key250": key + strings.Repeat("k", 250-len(key)), "key251": key + strings.Repeat("k", 251-len(key)),
+		"nul": "\x00", "tab": "\t", "del": "\x7f", "lf": "\n", "": "", // {} keeps an empty line
+	}}
+}
+
+const answerDeadline = 5 * time.Second
+
+func (s *speaker) follow(t *testing.T, line string) {
+	t.Helper()
+	switch {
+	case strings.HasPrefix(line, "wait "):
+		d, err := time.ParseDuration(line[5:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(d)
+	case strings.HasPrefix(line, "> "):
+		if _, err := s.conn.Write([]byte(s.fill(line[2:]) + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	case strings.HasPrefix(line, "< "):
+		s.conn.SetReadDeadline(time.Now().Add(answerDeadline))
+		got, err := s.in.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no answer, want %q: %v", line[2:], err)
+		}
+		got = strings.TrimSuffix(got, "\r\n")
+		if !s.learn(line[2:], got) {
+			t.Fatalf("answer %q, want %q", got, s.fill(line[2:]))
+		}
+	default:
+		t.Fatalf("not a line of a conversation: %q", line)
+	}
+}
+
+var word = regexp.MustCompile(`\{(\w*)\}`)
+
+// fill puts the known words in.
+func (s *speaker) fill(line string) string {
+	return word.ReplaceAllStringFunc(line, func(w string) string {
+		if v, known := s.words[w[1:len(w)-1]]; known {
+			return v
+		}
+		return w
+	})
+}
+
+// learn says whether got is what was wanted, and keeps the words that only got tells: numbers, that is CAS values.
+func (s *speaker) learn(want, got string) bool {
+	want = regexp.QuoteMeta(s.fill(want))
+	names := []string{}
+	want = regexp.MustCompile(`\\\{(\w+)\\\}`).ReplaceAllStringFunc(want, func(w string) string {
+		names = append(names, w[2:len(w)-2])
+		return `(\d+)`
+	})
+	found := regexp.MustCompile("^" + want + "$").FindStringSubmatch(got)
+	for i, name := range names {
+		if found != nil {
+			s.words[name] = found[i+1]
+		}
+	}
+	return found != nil
+}
+
+func TestConformance(t *testing.T) {
+	s := Start(t)
+	conformance(t, func(t *testing.T) net.Conn { return dial(t, s.Addr()) })
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
