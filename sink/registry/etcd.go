@@ -62,7 +62,7 @@ func NewEtcd(cfg EtcdConfig, log *slog.Logger) *Etcd {
 	cfg.HotPrefix = cmp.Or(cfg.HotPrefix, "/cache/hot/")
 	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, 5*time.Second)
 	t := newTroubles(log)
-	return &Etcd{board: newBoard(), cfg: cfg, log: log, troubles: t, state: newEtcdState(cfg, t)}
+	return &Etcd{board: newBoard(log), cfg: cfg, log: log, troubles: t, state: newEtcdState(cfg, t)}
 }
 
 // Run implements Watcher.

@@ -44,7 +44,7 @@ type watched struct {
 // in nanoseconds, or one more than before where that did not rise.
 func NewFile(ringPath, hotPath string, log *slog.Logger) *File {
 	return &File{
-		board:    newBoard(),
+		board:    newBoard(log),
 		ringFile: watched{path: ringPath},
 		hotFile:  watched{path: hotPath},
 		poll:     filePoll,
