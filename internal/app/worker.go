@@ -29,8 +29,10 @@ type Worker struct {
 	Observer func(pipeline.Round) // nil: none
 	Started  func()               // called when the worker joins its group; nil: nobody asks
 
-	// Wrap stands between the pipeline and the nodes, for tests that leave something out; nil: nothing does.
-	Wrap func(sink.Deleter) sink.Deleter
+	// Wrap stands between the pipeline and the nodes, WrapMapper between it and the mappings, for tests that leave something
+	// out; nil: nothing does.
+	Wrap       func(sink.Deleter) sink.Deleter
+	WrapMapper func(mapping.Mapper) mapping.Mapper
 }
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
@@ -75,8 +77,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		if w.Wrap != nil {
 			deleter = w.Wrap(client)
 		}
+		var mapper mapping.Mapper = mappings
+		if w.WrapMapper != nil {
+			mapper = w.WrapMapper(mappings)
+		}
 		return w.work(ctx, kafka, pipeline.Options{
-			Sources: sources, Snapshots: pipeline.NewSnapshots(watcher, mappings), Deleter: deleter,
+			Sources: sources, Snapshots: pipeline.NewSnapshots(watcher, mapper), Deleter: deleter,
 			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
 		}, starts)
 	})
