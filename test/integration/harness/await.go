@@ -2,6 +2,8 @@ package harness
 
 import (
 	"fmt"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -13,7 +15,7 @@ const Patience = 60 * time.Second
 func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		ok, state := cond()
 		if ok {
 			return
@@ -24,12 +26,14 @@ func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("the test ended while it waited for %s: %s", what, state)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
 
+var uniques atomic.Int64
+
 // unique is a short text that no other test uses, good for names in every service.
-func unique(t testing.TB) string {
-	return fmt.Sprintf("t%x", time.Now().UnixNano()&0xffffffffff)
+func unique() string {
+	return fmt.Sprintf("t%x_%x", time.Now().UnixMilli()&0xffffffff, os.Getpid()<<8+int(uniques.Add(1)))
 }

@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -45,7 +44,7 @@ type Options struct {
 // when the test ends.
 func New(t testing.TB, o Options) *Pipeline {
 	t.Helper()
-	p := &Pipeline{t: t, ID: unique(t)}
+	p := &Pipeline{t: t, ID: unique()}
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "mappings.d"), 0o755); err != nil {
 		t.Fatal(err)
@@ -157,49 +156,6 @@ func (p *Pipeline) Feed() *Process { return Start(p.t, "feed", "feed", "--config
 
 // Work starts a worker process.
 func (p *Pipeline) Work() *Process { return Start(p.t, "run", "run", "--config", p.File) }
-
-// AwaitFed waits until the feeders have read up to now: marker writes a last transaction into each database, and its
-// record must be on the topic.
-func (p *Pipeline) AwaitFed(table string, marker string, dbs ...*Database) {
-	p.t.Helper()
-	for _, d := range dbs {
-		topic := p.Source(d.Kind) + "." + d.Schema + "." + table
-		Await(p.t, fmt.Sprintf("%s in topic %s", marker, topic), func() (bool, string) { return p.contains(topic, marker) })
-	}
-}
-
-// contains reads the topic from its start, and says whether a record holds text.
-func (p *Pipeline) contains(topic, text string) (bool, string) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
-	defer cancel()
-	ends, err := p.adm.ListEndOffsets(ctx, topic)
-	if err != nil || ends.Error() != nil {
-		return false, fmt.Sprint(err, ends.Error())
-	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		return false, err.Error()
-	}
-	defer cl.Close()
-	left := int64(0)
-	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
-	read := int64(0)
-	for read < left {
-		fs := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		found := false
-		fs.EachRecord(func(r *kgo.Record) {
-			read++
-			found = found || bytes.Contains(r.Value, []byte(text))
-		})
-		if found {
-			return true, ""
-		}
-	}
-	return false, fmt.Sprintf("not among %d records", read)
-}
 
 // AwaitDelivered waits until the workers' commits have reached the end of every change topic.
 func (p *Pipeline) AwaitDelivered() {
