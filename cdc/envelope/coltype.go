@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"strconv"
 	"strings"
 
 	"invalidator/cdc"
@@ -110,11 +109,4 @@ func (t colType) fractionDigits(conn cdc.Connector) int {
 		return 6
 	}
 	return t.n
-}
-
-func (t colType) String() string {
-	if t.n == unknown {
-		return t.base
-	}
-	return t.base + "(" + strconv.Itoa(t.n) + ")"
 }

@@ -5,18 +5,24 @@
 // # Our envelope
 //
 // Debezium's, JSON without schema: before, after, source, op, ts_ms, ts_us. `source` carries Debezium's own fields
-// (version, connector, name, ts_ms, ts_us, db, schema, table, snapshot "false", gtid/file/pos or lsn/txId) and a marker
-// of ours, "invalidator": {"v": 1, "ordinal": n, "slim": true?, "types": {"column": "bytes"|"bytea"|"float"|"json"|…}},
-// which tells workers how values stand: integers are JSON numbers with all digits (18446744073709551615), decimals are
-// strings with their scale ("500.00"), times are text as SELECT shows them in UTC, binary is base64 and named in types.
-// An Absent column is left out of its image. The record key is the primary key as a JSON object in key order; null where
-// the table has none.
+// (version, connector, name, ts_ms, ts_us, db, schema, table, snapshot "false", gtid/file/pos or txId/lsn) and a marker
+// of ours, "invalidator": {"v": 1, "ordinal": n, "slim": true?, "types": {"column": "bytes"|"bytea"|"float"|"json"|…},
+// "before_types": {…}?}, which tells workers how values stand: integers are JSON numbers with all digits
+// (18446744073709551615), decimals are strings with their scale ("500.00"), times are text as SELECT shows them in UTC,
+// binary is base64 and named in types. before_types names the columns whose kind is another in the before image. An Absent
+// column is left out of its image. The record key is the primary key as a JSON object in key order; null where the table
+// has none. A change of the key is two records (Split). A row above the size limit is written slim: its key and the
+// columns that mappings name, then its key alone.
 //
 // # Reading
 //
 // A Decoder is told which columns of which table are wanted and decodes only those; a record of a table that nobody
-// wants costs no decode of its rows. It detects per record whether a schema wraps the value. It never guesses: the rules
-// for values whose type is not known stand in cdc/TYPES.md.
+// wants costs no decode of its rows. It detects per record, and for key and value apart, whether a schema wraps it; the
+// last schema of a topic is kept and compared as bytes. It never guesses: the rules for values whose type is not known
+// stand in cdc/TYPES.md. What it cannot tell of one value is that value's Kind, Unclear or Ambiguous, and never an error of
+// the record: the other columns still give their keys.
+//
+// Memory is bounded by the record's size: nesting by maxDepth, a number's digits by maxNumber, the caches by maxCached.
 //
 // What is no row change is not an error: the result says by a word what was ignored (Ignored*). What cannot be decoded is
 // a *DecodeError: the caller parks that record and goes on.

@@ -35,6 +35,7 @@ type form struct {
 	conn   cdc.Connector
 	kind   cdc.Kind // of a text, of base64, of an integer or decimal
 	scale  int      // asDecimal; unknown where nothing says
+	binary bool     // asDecimal: base64 alone, as the schema says
 	length int      // asBase64, asBits: bytes or bits; unknown where nothing says
 	unit   int64    // asTimestamp, asTime: units a second
 	digits int      // asTimestamp, asTime: fraction digits that are shown; unknown where nothing says
@@ -164,7 +165,7 @@ func bySemantic(conn cdc.Connector, t colType, f *field) form {
 		if t.class == classInt { // bigint.unsigned.handling.mode=precise
 			kind = cdc.Integer
 		}
-		return form{reader: asDecimal, kind: kind, scale: f.scale, length: strict}
+		return form{reader: asDecimal, kind: kind, scale: f.scale, binary: true}
 	case "io.debezium.data.VariableScaleDecimal":
 		return form{reader: asVariable}
 	case "io.debezium.data.Bits":
@@ -253,6 +254,3 @@ func byString(conn cdc.Connector, t colType) form {
 	}
 	return form{reader: asText, kind: cdc.Text}
 }
-
-// strict is a length that says of asDecimal that it is base64 and never text.
-const strict = -2

@@ -105,7 +105,7 @@ func (f *form) decimal(raw []byte) cdc.Value {
 	if !ok {
 		return unclearValue(raw, whyText)
 	}
-	asDigits := f.length != strict && isDecimalText(text)
+	asDigits := !f.binary && isDecimalText(text)
 	if asDigits && bytes.IndexByte(text, '.') < 0 && f.scale > 0 && f.reader == asDecimal && len(text)%4 == 0 {
 		asDigits = text[0] == 'N' && string(text) == "NaN" // digits of a scaled decimal have their point
 	}
@@ -161,25 +161,30 @@ func variableDecimal(raw []byte) cdc.Value {
 		return unclearValue(raw, whyType)
 	}
 	var scale, value []byte
-	others := 0
-	var unread []byte
-	err := parseMembers(raw, func(name []byte) *[]byte {
+	m := members{s: scanner{b: raw}}
+	for {
+		name, member, ok, err := m.next()
+		if err != nil {
+			return unclearValue(raw, why)
+		}
+		if !ok {
+			break
+		}
 		switch string(name) {
 		case "scale":
-			return &scale
+			scale = member
 		case "value":
-			return &value
+			value = member
+		default:
+			return unclearValue(raw, why)
 		}
-		others++
-		unread = nil
-		return &unread
-	})
-	if err != nil || others > 0 || scale == nil || value == nil {
+	}
+	n, err := strconv.Atoi(string(scale))
+	if err != nil {
 		return unclearValue(raw, why)
 	}
-	n := smallInt(string(scale))
 	b, err := base64Of(value)
-	if err != nil || b == nil || n == unknown && string(scale) != "-1" {
+	if err != nil {
 		return unclearValue(raw, why)
 	}
 	return unscaled(raw, b, n, cdc.Decimal)

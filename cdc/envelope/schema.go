@@ -48,9 +48,8 @@ func (d *Decoder) unwrap(topic, part string, raw []byte) (payload []byte, _ *sch
 	if rest, ok := bytes.CutPrefix(raw, schemaOpen); ok && seen {
 		s := last.Load()
 		if rest, ok = bytes.CutPrefix(rest, s.raw); ok {
-			if rest, ok = bytes.CutPrefix(rest, payloadOpen); ok {
-				payload, err = payloadOf(rest)
-				return payload, s, err
+			if payload, ok = payloadOf(rest); ok {
+				return payload, s, nil
 			}
 		}
 	}
@@ -91,20 +90,15 @@ func mayBeWrapped(raw []byte) bool {
 	return bytes.HasPrefix(raw[s.i:], []byte(`"schema"`)) || bytes.HasPrefix(raw[s.i:], []byte(`"payload"`))
 }
 
-// payloadOf reads the rest of a record behind a schema that is known.
-func payloadOf(rest []byte) ([]byte, error) {
-	if err := checkText(rest); err != nil {
-		return nil, err
+// payloadOf reads the rest of a record behind a schema that is known. ok is false where it is not what JsonConverter writes.
+func payloadOf(rest []byte) (payload []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(rest, payloadOpen)
+	if !ok || checkText(rest) != nil {
+		return nil, false
 	}
 	sc := scanner{b: rest}
 	payload, err := sc.raw()
-	if err != nil {
-		return nil, err
-	}
-	if !sc.take('}') {
-		return nil, sc.bad()
-	}
-	return payload, sc.end()
+	return payload, err == nil && sc.take('}') && sc.end() == nil
 }
 
 // wrapper is the outermost object of a record.
