@@ -96,7 +96,7 @@ func DecodeStrict(data []byte, version int, v any) error {
 		return err
 	}
 	if head.V != version {
-		return fmt.Errorf("%w %d, this program knows %d", errUnknownVersion, head.V, version)
+		return fmt.Errorf("%w %d, this program knows %d", ErrUnknownVersion, head.V, version)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -180,5 +180,5 @@ func SplitStateKey(key string) ([]string, error) {
 	return parts, nil
 }
 
-// errUnknownVersion marks a record of a format that this program does not know.
-var errUnknownVersion = errors.New("unknown format version")
+// ErrUnknownVersion marks a record of a format that this program does not know.
+var ErrUnknownVersion = errors.New("unknown format version")
