@@ -365,8 +365,18 @@ func TestI12Snapshots(t *testing.T) {
 
 // A tombstone's key does not say which database wrote it: what that leaves open is ambiguous.
 func TestTombstoneKeyIsAmbiguous(t *testing.T) {
-	d := decoder(t, all(columns("id ; flag ", false)))
-	c := decode(t, d, envelope.Record{Topic: "p.shop.t", Key: []byte(`{"id":-1,"flag":true}`)})
+	list := "id ; flag ; at timestamp(3); bits bit(3); data "
+	d := decoder(t, all(columns(list, true)))
+	c := decode(t, d, envelope.Record{
+		Topic: "p.shop.t", Key: []byte(`{"id":-1,"flag":true,"at":"2026-11-30T01:02:03.120Z","bits":"BQ=="}`),
+	})
 	wantTexts(t, c.Before[0], "-1", "18446744073709551615")
 	wantTexts(t, c.Before[1], "t", "1")
+	wantTexts(t, c.Before[2], "2026-11-30 01:02:03.120", "2026-11-30 01:02:03.12")
+	wantTexts(t, c.Before[3], "5", "101")
+	key := []byte(`{"schema":{"type":"struct","fields":[{"type":"bytes","field":"data"},{"type":"string","name":"io.debezium.time.ZonedTimestamp",` +
+		`"field":"at"}]},"payload":{"data":"AP8=","at":"2026-11-30T01:02:03.5Z"}}`)
+	c = decode(t, decoder(t, all(columns(list, false))), envelope.Record{Topic: "p.shop.t", Key: key})
+	wantUnclear(t, c.Before[4], "connector")
+	wantTexts(t, c.Before[2], "2026-11-30 01:02:03.5", "2026-11-30 01:02:03.5+00")
 }

@@ -143,6 +143,9 @@ func adaptiveUnit(conn cdc.Connector, t colType) int64 {
 }
 
 func bytesForm(conn cdc.Connector, t colType) form {
+	if t.class == classUnknown && conn == "" {
+		return unclear("bytes of a tombstone's key, which does not name its connector")
+	}
 	out := form{reader: asBase64, kind: cdc.Bytes, length: unknown}
 	if t.class == classBytea || t.class == classUnknown && conn == cdc.Postgres {
 		out.kind = cdc.Bytea
@@ -191,7 +194,7 @@ func bySemantic(conn cdc.Connector, t colType, f *field) form {
 	case "io.debezium.time.IsoTimestamp":
 		return form{reader: asTimestamp, digits: digits}
 	case "io.debezium.time.ZonedTimestamp":
-		return form{reader: asTimestamp, digits: digits, zoned: conn == cdc.Postgres}
+		return form{reader: asTimestamp, digits: digits, zoned: !mysqlLike(conn)}
 	case "io.debezium.time.Time", "org.apache.kafka.connect.data.Time":
 		return form{reader: asTime, unit: millis, digits: digits}
 	case "io.debezium.time.MicroTime":

@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,35 +133,51 @@ func (f *form) withFraction(whole string, ns int64) cdc.Value {
 		return whole + "." + digits[:n]
 	}
 	needed := len(strings.TrimRight(digits, "0"))
-	switch {
-	case f.conn == cdc.Postgres && f.zoned:
-		return cdc.Value{Kind: cdc.Text, S: show(min(needed, 6)) + "+00"}
-	case f.conn == cdc.Postgres:
-		return cdc.Value{Kind: cdc.Text, S: show(min(needed, 6))}
-	case f.digits != unknown:
-		return cdc.Value{Kind: cdc.Text, S: show(f.digits)}
+	postgres := show(min(needed, 6))
+	if f.zoned {
+		postgres += "+00"
 	}
-	likely := 6
-	lowest, highest := max(needed, 4), 6 // adaptive: microseconds carry 4 to 6 digits
+	if f.conn == cdc.Postgres {
+		return cdc.Value{Kind: cdc.Text, S: postgres}
+	}
+	var texts []string
+	if f.digits != unknown {
+		texts = append(texts, show(f.digits))
+	} else {
+		for _, n := range f.digitCounts(needed) {
+			texts = append(texts, show(n))
+		}
+	}
+	if f.conn == "" && !slices.Contains(texts, postgres) { // a tombstone's key does not say which
+		texts = append(texts, postgres)
+	}
+	return cdc.MaybeOneOf(texts...)
+}
+
+// digitCounts are the counts of fraction digits that a MySQL column may declare whose value needs that many and came in
+// this unit: the likeliest first.
+func (f *form) digitCounts(needed int) []int {
+	lowest, highest := max(needed, 4), 6 // adaptive: microseconds of a datetime carry 4 to 6 digits
 	switch {
 	case f.reader == asTime:
 		lowest = needed
 	case f.unit == millis:
 		lowest, highest = needed, 3
 	}
+	likely := 6
 	switch {
 	case lowest == 0:
 		likely = 0
 	case lowest <= 3:
 		likely = 3
 	}
-	texts := []string{show(likely)}
+	counts := []int{likely}
 	for n := lowest; n <= highest; n++ {
 		if n != likely {
-			texts = append(texts, show(n))
+			counts = append(counts, n)
 		}
 	}
-	return cdc.MaybeOneOf(texts...)
+	return counts
 }
 
 func (f *form) year(raw []byte) cdc.Value {

@@ -144,35 +144,48 @@ func (f *form) bytes(raw []byte) cdc.Value {
 // bitString reads Debezium's bits: a boolean for one, base64 of little-endian bytes for more. MySQL shows them as the text
 // of a number, Postgres as digits.
 func (f *form) bitString(raw []byte) cdc.Value {
-	var n uint64
+	var little []byte
+	length := f.length
 	switch raw[0] {
-	case 't':
-		n = 1
-	case 'f':
+	case 't', 'f':
+		little, length = []byte{0}, 1
+		if raw[0] == 't' {
+			little[0] = 1
+		}
 	case '"':
-		b, err := base64Of(raw)
-		if err != nil {
+		var err error
+		if little, err = base64Of(raw); err != nil {
 			return unclearValue(raw, err.Error())
 		}
-		if f.conn == cdc.Postgres {
-			return bitDigits(raw, b, f.length)
-		}
-		for i, c := range b {
-			if i >= 8 && c != 0 {
-				return unclearValue(raw, "more than 64 bits")
-			}
-			if i < 8 {
-				n |= uint64(c) << (8 * i)
-			}
-		}
 	default:
-		if !isJSONInt(string(raw)) || raw[0] == '-' || f.conn == cdc.Postgres {
-			return unclearValue(raw, whyType)
+		if isJSONInt(string(raw)) && raw[0] != '-' && mysqlLike(f.conn) {
+			return cdc.Value{Kind: cdc.Integer, S: string(raw)}
 		}
-		return cdc.Value{Kind: cdc.Integer, S: string(raw)}
+		return unclearValue(raw, whyType)
 	}
-	if f.conn == cdc.Postgres {
-		return cdc.Value{Kind: cdc.Text, S: strconv.FormatUint(n, 2)}
+	if mysqlLike(f.conn) {
+		return bitNumber(raw, little)
+	}
+	digits := bitDigits(raw, little, length)
+	if f.conn != "" || digits.Kind == cdc.Unclear {
+		return digits
+	}
+	number := bitNumber(raw, little)
+	if number.Kind == cdc.Unclear || number.S == digits.S {
+		return digits
+	}
+	return cdc.MaybeOneOf(number.S, digits.S) // a tombstone's key does not say which
+}
+
+func bitNumber(raw, little []byte) cdc.Value {
+	var n uint64
+	for i, c := range little {
+		if i >= 8 && c != 0 {
+			return unclearValue(raw, "more than 64 bits")
+		}
+		if i < 8 {
+			n |= uint64(c) << (8 * i)
+		}
 	}
 	return cdc.Value{Kind: cdc.Integer, S: strconv.FormatUint(n, 10)}
 }
