@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // TestA10Charsets asks the server for every character of the basic plane in every charset that has a table. Ours must be
@@ -22,15 +23,22 @@ func TestA10Charsets(t *testing.T) {
 			for start := rune(0x80); start < 0xfffd; start += 256 {
 				var sql []string
 				for r := start; r < start+256 && r < 0xfffd; r++ {
-					if r < 0xd800 || r >= 0xe000 {
+					if !unicode.In(r, unicode.Cs, unicode.Co) {
 						sql = append(sql, fmt.Sprintf("HEX(CONVERT(_utf8mb4'%c' USING %s))", r, name))
 					}
 				}
 				if len(sql) == 0 {
 					continue
 				}
-				raw := b.ask("SELECT " + strings.Join(sql, ","))[0]
-				sql = sql[:0]
+				var raw []string
+				for _, h := range b.ask("SELECT " + strings.Join(sql, ","))[0] {
+					if h != "3F" { // a question mark: the charset has no such character
+						raw = append(raw, h)
+					}
+				}
+				if sql = sql[:0]; len(raw) == 0 {
+					continue
+				}
 				for _, h := range raw {
 					sql = append(sql, fmt.Sprintf("CONVERT(CONVERT(x'%s' USING %s) USING utf8mb4)", h, name))
 				}

@@ -56,23 +56,25 @@ type conn struct {
 	close  func()
 }
 
-// connect opens the first host that answers and asks it who it is.
+// connect opens the first host that answers and asks it who it is. A host that refuses us ends the search: another would not
+// know the password better.
 func (f *Feeder) connect(ctx context.Context) (*conn, error) {
-	var all []error
+	var failed []string
+	var last *cdc.SourceError
 	for _, addr := range f.cfg.Hosts {
 		c, err := f.connectTo(ctx, addr)
 		if err == nil {
 			return c, nil
 		}
-		all = append(all, err)
-		if se := (*cdc.SourceError)(nil); errors.As(err, &se) && !se.Retry {
-			break // it answered: another host would not know the password better
+		if !errors.As(err, &last) || !last.Retry {
+			return nil, err
 		}
+		failed = append(failed, last.Err.Error())
 	}
-	if len(all) == 1 {
-		return nil, all[0]
+	if len(failed) == 1 {
+		return nil, last
 	}
-	return nil, f.fail(errors.Join(all...), "no host answers; see to the database or to hosts", true)
+	return nil, f.fail(errors.New(strings.Join(failed, "; ")), last.Hint, true)
 }
 
 func (f *Feeder) connectTo(ctx context.Context, addr string) (*conn, error) {

@@ -95,7 +95,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	if err := f.refuse(c.server); err != nil {
 		return err
 	}
-	track, err := f.startingPoint(ctx, c, from)
+	track, err := f.startingPoint(c, from)
 	if err != nil {
 		return err
 	}

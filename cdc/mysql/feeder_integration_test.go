@@ -3,7 +3,14 @@
 package mysql
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"invalidator/cdc"
 )
@@ -18,9 +25,12 @@ func TestStreamsAndResumes(t *testing.T) {
 			"u c - {id=1 email=a}", "u c - {id=2 email=NULL}",
 			"u u {id=1 email=a} {id=1 email=b}",
 			"u d {id=2 email=NULL} -")
-		if c := got[1]; c.Ordinal != 1 || c.Tx == "" || c.CommitTime.IsZero() || c.Source != b.db ||
-			len(c.KeyColumns) != 1 || c.KeyColumns[0] != "id" || !c.Columns.List[0].Key || c.Columns.List[0].Type != "bigint unsigned" {
+		if c := got[1]; c.Ordinal != 1 || c.Tx == "" || c.CommitTime.IsZero() || c.Source != b.db || c.Position != tp.started ||
+			!slices.Equal(c.KeyColumns, []string{"id"}) || !c.Columns.List[0].Key || c.Columns.List[0].Type != "bigint unsigned" {
 			t.Errorf("the second change is %+v", c)
+		}
+		if got[0].Columns != got[3].Columns {
+			t.Error("the columns of one table version are not shared")
 		}
 		middle := tp.commits[0].at
 		if err := tp.stop(); err != nil {
@@ -31,5 +41,401 @@ func TestStreamsAndResumes(t *testing.T) {
 		again := b.run(b.feeder(), middle)
 		b.wants(again.take(3),
 			"u u {id=1 email=a} {id=1 email=b}", "u d {id=2 email=NULL} -", "u c - {id=18446744073709551615 email=z}")
+		if again.started.GTIDSet != middle.GTIDSet {
+			t.Errorf("started at %v, not at the saved %v", again.started, middle)
+		}
 	})
+}
+
+// A new source misses nothing that commits after Started, even before the dump has begun.
+func TestNothingIsLostAtTheStart(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)")
+		tp := b.run(b.feeder(), cdc.Position{}, func(tp *tape) {
+			tp.atStart = func() { b.do("INSERT INTO u VALUES (7)") }
+		})
+		b.wants(tp.take(1), "u c - {id=7}")
+	})
+}
+
+func TestC1KeyChange(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (a INT, b INT, c INT, PRIMARY KEY(c,a))", "INSERT INTO u VALUES (1,2,3)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("UPDATE u SET a=9")
+		got := tp.take(1)
+		b.wants(got, "u u {a=1 b=2 c=3} {a=9 b=2 c=3}")
+		if !slices.Equal(got[0].KeyColumns, []string{"c", "a"}) {
+			t.Errorf("key %v, want c, a", got[0].KeyColumns)
+		}
+	})
+}
+
+func TestC2MinimalImages(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, email VARCHAR(20), bio TEXT, n INT)", "CREATE TABLE keyless (a INT, t TEXT)",
+			"INSERT INTO u VALUES (42,'a@x.test',NULL,1)", "INSERT INTO keyless VALUES (1,'t')")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("SET SESSION binlog_row_image=MINIMAL",
+			"UPDATE u SET bio='x' WHERE id=42", "UPDATE u SET bio=NULL WHERE id=42", "UPDATE keyless SET a=NULL",
+			"SET SESSION binlog_row_image=NOBLOB",
+			"UPDATE u SET n=2 WHERE id=42",
+			"SET SESSION binlog_row_image=MINIMAL",
+			"DELETE FROM u", "SET SESSION binlog_row_image=FULL", "INSERT INTO u VALUES (1,'e',NULL,NULL)")
+		keyless := "keyless u {a=1 t=t} {a=NULL}"
+		if b.service == "MARIADB" {
+			keyless = "keyless u {a=1 t=t} {a=NULL t=t}" // it has no minimal after image without a key
+		}
+		b.wants(tp.take(6),
+			"u u {id=42} {bio=x}",
+			"u u {id=42} {bio=NULL}",
+			keyless,
+			"u u {id=42 email=a@x.test n=1} {id=42 email=a@x.test n=2}",
+			"u d {id=42} -",
+			"u c - {id=1 email=e bio=NULL n=NULL}")
+	})
+}
+
+func TestC6Truncate(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (1)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("/* a comment */ TRUNCATE  TABLE `u`", "INSERT INTO u VALUES (2)")
+		b.wants(tp.take(2), "u t - -", "u c - {id=2}")
+	})
+}
+
+func TestD1AlterInMidStream(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, e VARCHAR(9))")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1,'a')", "ALTER TABLE u ADD c INT UNSIGNED FIRST", "INSERT INTO u VALUES (4000000000,2,'b')",
+			"ALTER TABLE u RENAME COLUMN e TO f", "UPDATE u SET f='x' WHERE id=2", "ALTER TABLE u DROP c", "DELETE FROM u WHERE id=1",
+			"RENAME TABLE u TO v", "DELETE FROM v")
+		b.wants(tp.take(5),
+			"u c - {id=1 e=a}", "u c - {c=4000000000 id=2 e=b}", "u u {c=4000000000 id=2 f=b} {c=4000000000 id=2 f=x}",
+			"u d {id=1 f=a} -", "v d {id=2 f=x} -")
+	})
+}
+
+// With MINIMAL metadata a row that was logged under another layout is refused by name, and never read by today's.
+func TestD2OldRowsUnderMinimalMetadata(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		defer b.withMetadata("MINIMAL")()
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(5), b INT)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1,'a',2)")
+		b.wants(tp.take(1), "u c - {id=1 a=a b=2}")
+		tp.stop()
+		at := tp.last()
+		b.do("INSERT INTO u VALUES (2,'b',3)", "ALTER TABLE u MODIFY b INT AFTER id")
+		e := b.fails(b.feeder(), at)
+		if e.Table.Table != "u" || e.Retry || !strings.Contains(e.Error(), "binlog_row_metadata = FULL") {
+			t.Errorf("got %v", e)
+		}
+	})
+}
+
+var errStop = errors.New("stop here")
+
+// The position does not move before the transaction has ended (E2).
+func TestE2CutInsideATransaction(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		const rows = 5000
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, t VARCHAR(100))")
+		tp := b.run(b.feeder(), cdc.Position{}, func(tp *tape) {
+			tp.hold = func(c *cdc.RowChange) error {
+				if c.Ordinal == rows/2 {
+					return errStop
+				}
+				return nil
+			}
+		})
+		var values []string
+		for i := range rows {
+			values = append(values, fmt.Sprintf("(%d,REPEAT('x',100))", i))
+		}
+		b.do("INSERT INTO u VALUES " + strings.Join(values, ","))
+		<-tp.ended
+		if tp.err != errStop {
+			t.Fatalf("Run gave %v, want the handler's own error", tp.err)
+		}
+		if tp.last().GTIDSet != tp.started.GTIDSet {
+			t.Errorf("the position moved from %v to %v", tp.started, tp.last())
+		}
+		again := b.run(b.feeder(), tp.last())
+		got := again.take(rows)
+		for i, c := range got {
+			if c.After[0].S != fmt.Sprint(i) || c.Ordinal != int64(i) {
+				t.Fatalf("change %d is %s with ordinal %d", i, text(c), c.Ordinal)
+			}
+		}
+	})
+}
+
+// Transactions of tables that are not ours move the position too.
+func TestForeignTransactionsMoveThePosition(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
+		inc, _ := cdc.NewInclude([]string{b.db + ".u"})
+		only := func(c *Config) { c.Include = inc }
+		tp := b.run(b.feeder(only), cdc.Position{})
+		b.do("INSERT INTO other VALUES (1)", "INSERT INTO other VALUES (2)")
+		tp.until("two commits", func() bool { return len(tp.commits) >= 2 })
+		at := tp.last()
+		tp.stop()
+		if at.GTIDSet == tp.started.GTIDSet {
+			t.Error("the position did not move")
+		}
+		b.do("INSERT INTO u VALUES (3)")
+		again := b.run(b.feeder(only), at)
+		b.wants(again.take(1), "u c - {id=3}")
+	})
+}
+
+// A rolled-back transaction of an engine without transactions has changed rows all the same.
+func TestRollbackOfMixedEngines(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY) ENGINE=InnoDB", "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
+		tp := b.run(b.feeder(), cdc.Position{})
+		mixed := []string{"BEGIN", "INSERT INTO u VALUES (1)", "SAVEPOINT s", "INSERT INTO m VALUES (2)", "INSERT INTO u VALUES (3)",
+			"ROLLBACK TO s", "ROLLBACK"}
+		if b.service == "MYSQL" { // where GTIDs forbid the mixture
+			mixed = []string{"INSERT INTO m VALUES (2)", "BEGIN", "INSERT INTO u VALUES (1)", "ROLLBACK"}
+		}
+		b.do(append(mixed, "INSERT INTO u VALUES (4)")...)
+		tp.until("the last row", func() bool {
+			return len(tp.changes) > 0 && text(tp.changes[len(tp.changes)-1]) == "u c - {id=4}"
+		})
+		if !slices.Contains(texts(tp.changes), "m c - {id=2}") {
+			t.Errorf("the row of m is missing in %v", texts(tp.changes))
+		}
+	})
+}
+
+func TestE1StatementsAreLoud(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY) ENGINE=MyISAM", "SET SESSION binlog_format=STATEMENT")
+		var log logs
+		f := b.feeder()
+		f.log = log.logger()
+		tp := b.run(f, cdc.Position{})
+		b.do("/* c */ insert INTO u VALUES (1)", "SET SESSION binlog_format=ROW", "INSERT INTO u VALUES (2)")
+		b.wants(tp.take(1), "u c - {id=2}")
+		if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), b.db+".u") {
+			t.Errorf("the log says nothing of it: %s", log.String())
+		}
+	})
+}
+
+func TestE7PartialJSON(t *testing.T) {
+	b := newBed(t, "MYSQL")
+	for _, image := range []string{"FULL", "MINIMAL"} {
+		table := "u_" + strings.ToLower(image)
+		b.do("CREATE TABLE "+table+" (id INT PRIMARY KEY, j JSON, k JSON, z INT UNSIGNED)",
+			"INSERT INTO "+table+` VALUES (42, JSON_OBJECT('a', 1, 'big', REPEAT('x', 1000)), '{}', 4000000000)`)
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("SET SESSION binlog_row_value_options='PARTIAL_JSON', binlog_row_image='"+image+"'",
+			"UPDATE "+table+" SET j=JSON_SET(j,'$.a',2) WHERE id=42",
+			"UPDATE "+table+" SET j=JSON_SET(j,'$.a',3), z=4000000001 WHERE id=42",
+			"SET SESSION binlog_row_value_options='', binlog_row_image='FULL'")
+		got := tp.take(2)
+		last := got[1]
+		if last.Before[0].S != "42" || last.After[1].Kind != cdc.Unclear || last.After[1].Why == "" || last.After[3].S != "4000000001" {
+			t.Errorf("%s: got %s", image, text(last))
+		}
+		tp.stop()
+	}
+}
+
+// TIMESTAMP is UTC whatever zone the reader's host and the writer's session are in.
+func TestA9TimeZones(t *testing.T) {
+	newYork, err := time.LoadLocation("America/New_York")
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := time.Local
+	time.Local = newYork
+	defer func() { time.Local = local }()
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, ts TIMESTAMP(3), dt DATETIME(3))", "SET SESSION time_zone='+05:30'")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1,'2024-11-03 11:00:00.120','2024-11-03 05:30:00.120'),(2,'2024-11-03 12:00:00.120','2024-11-03 06:30:00.120')")
+		b.wants(tp.take(2),
+			"u c - {id=1 ts=2024-11-03 05:30:00.120 dt=2024-11-03 05:30:00.120}",
+			"u c - {id=2 ts=2024-11-03 06:30:00.120 dt=2024-11-03 06:30:00.120}")
+	})
+}
+
+func TestA10UnreadableTextIsUnclear(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, d VARCHAR(9) CHARACTER SET dec8, b BLOB)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1,'é','x')")
+		got := tp.take(1)
+		if v := got[0].After[1]; v.Kind != cdc.Unclear || !strings.Contains(v.Why, "dec8") || got[0].After[2].S != "x" {
+			t.Errorf("got %s", text(got[0]))
+		}
+	})
+}
+
+func TestA18FunctionalIndex(t *testing.T) {
+	b := newBed(t, "MYSQL")
+	b.do("CREATE TABLE u (id INT PRIMARY KEY, phone VARCHAR(20), n INT UNSIGNED, INDEX((RIGHT(phone,4))), INDEX((n+1)))")
+	tp := b.run(b.feeder(), cdc.Position{})
+	b.do("INSERT INTO u VALUES (1,'555-1234',2000000000)", "ALTER TABLE u ADD z INT UNSIGNED", "UPDATE u SET z=4000000000")
+	b.wants(tp.take(2), "u c - {id=1 phone=555-1234 n=2000000000}",
+		"u u {id=1 phone=555-1234 n=2000000000 z=NULL} {id=1 phone=555-1234 n=2000000000 z=4000000000}")
+	tp.stop()
+
+	defer b.withMetadata("MINIMAL")()
+	at := tp.last()
+	b.do("UPDATE u SET n=1")
+	e := b.fails(b.feeder(), at)
+	if e.Table.Table != "u" || !strings.Contains(e.Error(), "columns") {
+		t.Errorf("got %v", e)
+	}
+}
+
+func TestXATransactions(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		x := "'" + b.db + "'"
+		b.do("XA START "+x, "INSERT INTO u VALUES (1)", "XA END "+x, "XA PREPARE "+x, "XA COMMIT "+x,
+			"XA START "+x, "INSERT INTO u VALUES (2)", "XA END "+x, "XA COMMIT "+x+" ONE PHASE", "INSERT INTO u VALUES (3)")
+		b.wants(tp.take(3), "u c - {id=1}", "u c - {id=2}", "u c - {id=3}")
+		tp.stop()
+		again := b.run(b.feeder(), tp.last())
+		b.do("INSERT INTO u VALUES (4)")
+		b.wants(again.take(1), "u c - {id=4}")
+	})
+}
+
+func TestA14StoredBytesAreKept(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (k VARCHAR(10) COLLATE utf8mb4_general_ci PRIMARY KEY)",
+			"CREATE TABLE c (k CHAR(10) PRIMARY KEY)", "SET SESSION sql_mode='PAD_CHAR_TO_FULL_LENGTH'")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES ('abc')", "UPDATE u SET k='ABC'", "DELETE FROM u WHERE k='ABC '", "INSERT INTO c VALUES ('abc')")
+		b.wants(tp.take(4), "u c - {k=abc}", "u u {k=abc} {k=ABC}", "u d {k=ABC} -", "c c - {k=abc}")
+	})
+}
+
+func TestWrongPassword(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		f := b.feeder(func(c *Config) { c.Password = "not-this-one" })
+		e := b.fails(f, cdc.Position{})
+		if e.Retry || e.Hint == "" || !strings.Contains(e.Error(), "cdc") || strings.Contains(e.Error(), "not-this-one") ||
+			strings.Contains(e.Error(), "\n") {
+			t.Errorf("got %v", e)
+		}
+		if _, err := f.Check(context.Background()); err == nil {
+			t.Error("Check found nothing")
+		}
+	})
+}
+
+func TestUnreachableHosts(t *testing.T) {
+	b := newBed(t, "MYSQL")
+	e := b.fails(b.feeder(func(c *Config) { c.Hosts = []string{"127.0.0.1:1", "127.0.0.1:2"} }), cdc.Position{})
+	if !e.Retry || !strings.Contains(e.Error(), "127.0.0.1:2") || strings.Contains(e.Error(), "\n") {
+		t.Errorf("got %v", e)
+	}
+	b.do("CREATE TABLE u (id INT PRIMARY KEY)")
+	tp := b.run(b.feeder(func(c *Config) { c.Hosts = []string{"127.0.0.1:1", b.addr} }), cdc.Position{})
+	b.do("INSERT INTO u VALUES (1)")
+	b.wants(tp.take(1), "u c - {id=1}")
+}
+
+func TestE3PositionThatIsNotInTheLog(t *testing.T) {
+	t.Run("mysql", func(t *testing.T) {
+		b := newBed(t, "MYSQL")
+		e := b.fails(b.feeder(), cdc.Position{GTIDSet: "11111111-2222-3333-4444-555555555555:1-9", ServerUUID: "x"})
+		if !errors.Is(e, cdc.ErrGap) || e.Retry || !strings.Contains(e.Error(), "11111111-2222-3333-4444-555555555555:1-9") {
+			t.Errorf("got %v", e)
+		}
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		b := newBed(t, "MARIADB")
+		for _, set := range []string{"0-102-999999999", "0-77-3", "55-1-1"} {
+			e := b.fails(b.feeder(), cdc.Position{GTIDSet: set, ServerUUID: "102"})
+			if !errors.Is(e, cdc.ErrGap) || e.Retry {
+				t.Errorf("%s: got %v", set, e)
+			}
+		}
+	})
+}
+
+func TestE4WrongFlavour(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		other := map[string]cdc.Position{
+			"MYSQL":   {GTIDSet: "0-1-5", ServerUUID: "1"},
+			"MARIADB": {GTIDSet: "11111111-2222-3333-4444-555555555555:1-9", ServerUUID: "x"},
+		}[b.service]
+		for _, p := range []cdc.Position{other, {LSN: "0/1"}} {
+			if e := b.fails(b.feeder(), p); e.Retry || errors.Is(e, cdc.ErrGap) || e.Hint == "" {
+				t.Errorf("%+v: got %v", p, e)
+			}
+		}
+	})
+}
+
+// caching_sha2_password without TLS needs the server's public key where it has not cached the password.
+func TestE8CachingSHA2(t *testing.T) {
+	b := newBed(t, "MYSQL")
+	for i, password := range []string{"sha2-password", ""} {
+		user := fmt.Sprintf("sha_%s_%d", b.db[5:], i)
+		b.exec(b.admin, "CREATE USER '"+user+"'@'%' IDENTIFIED WITH caching_sha2_password BY '"+password+"'",
+			"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '"+user+"'@'%'", "FLUSH PRIVILEGES")
+		b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
+		for _, secure := range []*tls.Config{nil, {InsecureSkipVerify: true}} {
+			tp := b.run(b.feeder(func(c *Config) { c.User, c.Password, c.TLS = user, password, secure }), cdc.Position{})
+			tp.until("the dump", func() bool { return tp.ready })
+			table := fmt.Sprintf("t%d_%v", i, secure != nil)
+			b.do("CREATE TABLE "+table+" (id INT PRIMARY KEY)", "INSERT INTO "+table+" VALUES (1)")
+			b.wants(tp.take(1), table+" c - {id=1}")
+			tp.stop()
+		}
+	}
+}
+
+// A cut connection is an error that a later Run may mend, from where the position stands.
+func TestCutConnection(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)")
+		tp := b.run(b.feeder(b.asOwnUser()), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1)")
+		tp.take(1)
+		b.killDump()
+		<-tp.ended
+		se := (*cdc.SourceError)(nil)
+		if !errors.As(tp.err, &se) || !se.Retry || errors.Is(tp.err, cdc.ErrGap) {
+			t.Fatalf("Run gave %v", tp.err)
+		}
+		b.do("INSERT INTO u VALUES (2)")
+		b.wants(b.run(b.feeder(), tp.last()).take(1), "u c - {id=2}")
+	})
+}
+
+// MariaDB hangs up on the older of two readers with one server_id. (MySQL tells them apart by a UUID that the driver makes
+// anew each time.)
+func TestE11TwoReadersWithOneServerID(t *testing.T) {
+	b := newBed(t, "MARIADB")
+	b.do("CREATE TABLE u (id INT PRIMARY KEY)")
+	one := b.run(b.feeder(), cdc.Position{})
+	b.do("INSERT INTO u VALUES (1)")
+	one.take(1)
+	two := b.run(b.feeder(), cdc.Position{})
+	b.do("INSERT INTO u VALUES (2)")
+	two.take(1)
+	select {
+	case <-one.ended:
+	case <-time.After(patienceOfTests):
+		t.Fatal("the older reader goes on")
+	}
+	se := (*cdc.SourceError)(nil)
+	if !errors.As(one.err, &se) || errors.Is(se, cdc.ErrGap) || !se.Retry || !strings.Contains(se.Error(), "server_id") {
+		t.Errorf("got %v", one.err)
+	}
 }

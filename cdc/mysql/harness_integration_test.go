@@ -128,6 +128,7 @@ type tape struct {
 	changes []*cdc.RowChange
 	commits []commit
 	hold    func(*cdc.RowChange) error // asked before a change is recorded
+	atStart func()                     // done within Started
 	news    chan struct{}              // closed and renewed at each call
 
 	cancel context.CancelFunc
@@ -167,6 +168,9 @@ func (tp *tape) tell(f func()) {
 }
 
 func (tp *tape) Started(_ context.Context, p cdc.Position) error {
+	if tp.atStart != nil {
+		tp.atStart()
+	}
 	tp.tell(func() { tp.started, tp.ready = p, true })
 	return nil
 }
@@ -302,10 +306,50 @@ func (b *bed) wants(got []*cdc.RowChange, want ...string) {
 	}
 }
 
-// global sets a global variable, and gives what puts it back. It is for the few that no session has: the server is shared.
-func (b *bed) global(name, value string) (restore func()) {
+// withMetadata sets binlog_row_metadata, which no session has of its own, and gives what puts the development servers' FULL
+// back. The server is shared: nobody may rely on MINIMAL elsewhere.
+func (b *bed) withMetadata(value string) (restore func()) {
 	b.Helper()
-	old := b.ask("SELECT @@GLOBAL." + name)[0][0]
-	b.exec(b.admin, "SET GLOBAL "+name+" = '"+value+"'")
-	return func() { b.exec(b.admin, "SET GLOBAL "+name+" = '"+old+"'") }
+	b.exec(b.admin, "SET GLOBAL binlog_row_metadata = "+value)
+	return func() { b.exec(b.admin, "SET GLOBAL binlog_row_metadata = FULL") }
 }
+
+// killDump cuts the dumps of this test's reader, known by its own account.
+func (b *bed) killDump() {
+	b.Helper()
+	for _, r := range b.ask("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='" + b.ownUser() + "'") {
+		b.exec(b.admin, "KILL "+r[0])
+	}
+}
+
+// ownUser is an account of this test alone, for what concerns connections.
+func (b *bed) ownUser() string { return "u" + b.db[5:] }
+
+func (b *bed) asOwnUser() func(*Config) {
+	b.Helper()
+	user := b.ownUser()
+	b.exec(b.admin, "CREATE USER '"+user+"'@'%' IDENTIFIED BY 'own-password'",
+		"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '"+user+"'@'%'")
+	b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
+	return func(c *Config) { c.User, c.Password = user, "own-password" }
+}
+
+// logs keeps what a feeder logs.
+type logs struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

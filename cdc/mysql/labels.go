@@ -22,7 +22,7 @@ func (c *column) decodeLabels(raw []string) {
 	}
 }
 
-// parseLabels reads enum('a','it''s') as information_schema writes it: in UTF-8, with a few characters behind a backslash. Nil
+// parseLabels reads enum('a','it”s') as information_schema writes it: in UTF-8, with a few characters behind a backslash. Nil
 // is none that could be read.
 func parseLabels(columnType string) (labels []string) {
 	_, rest, _ := strings.Cut(columnType, "(")

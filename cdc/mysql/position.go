@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -108,7 +107,7 @@ func (t *tracker) startSet() (mysql.GTIDSet, error) {
 }
 
 // startingPoint is where to begin: at from, once the server has said that it can, or at the server's present end.
-func (f *Feeder) startingPoint(ctx context.Context, c *conn, from cdc.Position) (*tracker, error) {
+func (f *Feeder) startingPoint(c *conn, from cdc.Position) (*tracker, error) {
 	if from.IsZero() {
 		t, err := presentEnd(c)
 		if err != nil {
@@ -122,10 +121,33 @@ func (f *Feeder) startingPoint(ctx context.Context, c *conn, from cdc.Position) 
 		e.At = from
 		return nil, e
 	}
-	if t.executed == nil {
-		return t, nil // MariaDB, and files: the dump's first answer tells
+	switch {
+	case t.executed != nil:
+		err = f.resumable(c, from)
+	case t.domains != nil:
+		err = f.resumableDomains(c, from, t.domains)
 	}
-	return t, f.resumable(c, from)
+	return t, err // of a file the dump's first answer tells
+}
+
+// resumableDomains asks whether MariaDB has come as far in each domain as we have. Whether exactly our GTIDs are in its log it
+// checks itself when the dump begins, but a domain that it does not know it passes over in silence.
+func (f *Feeder) resumableDomains(c *conn, from cdc.Position, ours map[uint32]mysql.MariadbGTID) error {
+	rows, err := c.rows("SELECT @@GLOBAL.gtid_binlog_pos")
+	if err != nil {
+		return f.classify(fmt.Errorf("comparing the saved position with the server's: %w", err), from)
+	}
+	var theirs tracker
+	if err := theirs.parseDomains(rows[0][0]); err != nil {
+		return f.fail(err, "", false)
+	}
+	for d, g := range ours {
+		if g.SequenceNumber > theirs.domains[d].SequenceNumber {
+			return f.gap(from, fmt.Errorf("%s never had %s: it is another server, was reset, or lost commits in a failover",
+				c.server.addr, g.String()))
+		}
+	}
+	return nil
 }
 
 // resumable asks whether the log can be read on from a MySQL GTID set.

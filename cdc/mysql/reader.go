@@ -22,6 +22,8 @@ type reader struct {
 	tables *tables
 	json   *jsonDecoder
 
+	checksum int // bytes at each event's end; of the file that is read
+
 	start cdc.Position // behind the last transaction that ended: where the present one begins
 	tx    transaction
 }
@@ -49,7 +51,7 @@ func (r *reader) read(ctx context.Context, s *stream) (err error) {
 		if err != nil {
 			return r.f.classify(err, r.start)
 		}
-		err = r.event(ctx, e)
+		err = r.event(ctx, e, r.checksum)
 		s.done(e)
 		if err != nil {
 			return err
@@ -59,13 +61,17 @@ func (r *reader) read(ctx context.Context, s *stream) (err error) {
 
 // event handles one event. Every kind that may hold rows, or end a transaction, is named here; the rest is refused unless it
 // is known to hold none.
-func (r *reader) event(ctx context.Context, e *replication.BinlogEvent) error {
+func (r *reader) event(ctx context.Context, e *replication.BinlogEvent, checksum int) error {
 	switch ev := e.Event.(type) {
 	case *replication.RotateEvent:
 		r.track.file, r.track.pos = string(ev.NextLogName), ev.Position
 		return nil
 	case *replication.FormatDescriptionEvent:
 		r.tables.forget() // another file, maybe of a server that was started anew: its table numbers begin again
+		r.checksum = 0
+		if ev.ChecksumAlgorithm == replication.BINLOG_CHECKSUM_ALG_CRC32 {
+			r.checksum = replication.BinlogChecksumLength
+		}
 		return nil
 	case *replication.GTIDEvent:
 		return r.begin(e, ev)
@@ -79,12 +85,12 @@ func (r *reader) event(ctx context.Context, e *replication.BinlogEvent) error {
 	case *replication.XIDEvent:
 		return r.end(ctx, e)
 	case *replication.TableMapEvent:
-		return r.tables.see(ctx, ev, e.RawData, r.start)
+		return r.tables.see(ctx, ev, e.RawData[replication.EventHeaderSize:len(e.RawData)-checksum], r.start)
 	case *replication.RowsEvent:
 		return r.rows(ctx, e, ev)
 	case *replication.TransactionPayloadEvent:
 		for _, inner := range ev.Events {
-			if err := r.event(ctx, inner); err != nil {
+			if err := r.event(ctx, inner, 0); err != nil {
 				return err
 			}
 		}

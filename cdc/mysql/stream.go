@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -47,7 +46,7 @@ func (f *Feeder) openStream(ctx context.Context, srv *server, at *tracker) (*str
 		HeartbeatPeriod:         heartbeatPeriod,
 		DisableRetrySync:        true, // resuming is ours: from what was handed over, not from what was read
 		DiscardGTIDSet:          true,
-		TimestampStringLocation: time.UTC,
+		VerifyChecksum:          true,
 		RowsEventDecodeFunc:     keepRows,
 		SynchronousEventHandler: s,
 		EventCacheCount:         1, // unused beside a synchronous handler

@@ -32,8 +32,7 @@ func newTables(f *Feeder, srv *server) *tables {
 func (t *tables) forget() { clear(t.seen) }
 
 // see takes a table map event, which precedes the rows events that use its number.
-func (t *tables) see(ctx context.Context, e *replication.TableMapEvent, raw []byte, at cdc.Position) error {
-	body := raw[replication.EventHeaderSize:]
+func (t *tables) see(ctx context.Context, e *replication.TableMapEvent, body []byte, at cdc.Position) error {
 	if s, ok := t.seen[e.TableID]; ok && s.raw == string(body) {
 		return nil
 	}

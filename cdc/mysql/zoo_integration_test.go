@@ -119,7 +119,7 @@ func TestZoo(t *testing.T) {
 	onBoth(t, func(b *bed) {
 		for _, metadata := range []string{"FULL", "MINIMAL"} {
 			b.Run(metadata, func(t *testing.T) {
-				restore := b.global("binlog_row_metadata", metadata)
+				restore := b.withMetadata(metadata)
 				defer restore()
 				b.zoo(t, "zoo_"+strings.ToLower(metadata))
 			})
