@@ -13,7 +13,8 @@
 // bounded in bytes.
 //
 // Where only other tables or other databases are written, the position moves on with the server's keepalives, so that an
-// idle source does not make the server keep its log.
+// idle source does not make the server keep its log. Committed then carries the server's time. A logical message outside of
+// any transaction (pg_logical_emit_message with false) has no Committed of its own: the next one lies behind it.
 //
 // Values are the text that a plain SELECT shows in a session with the server's default settings and TimeZone UTC, whatever
 // the role or the database sets for its sessions. The exception is lc_monetary, which stays the database's.

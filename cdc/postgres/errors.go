@@ -23,6 +23,8 @@ const (
 	stateInUse             = "55006"
 	stateLimitExceeded     = "53400"
 	stateTooMany           = "53300"
+	stateUndefinedFile     = "58P01"
+	stateUniqueViolation   = "23505"
 )
 
 // handlerError carries an error of the Handler's own past everything that explains errors of the server.
@@ -59,6 +61,11 @@ func pgError(err error) *pgconn.PgError {
 func isState(err error, state string) bool {
 	pg := pgError(err)
 	return pg != nil && pg.Code == state
+}
+
+// isTaken reports whether somebody else made the same thing first, be it at the same moment.
+func isTaken(err error) bool {
+	return isState(err, stateDuplicateObject) || isState(err, stateUniqueViolation)
 }
 
 // runError is what Run returns for err: the Handler's own error as it stands, a *cdc.SourceError for everything else.

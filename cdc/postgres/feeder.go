@@ -147,8 +147,11 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	err = deliver(ctx, queue, d)
 	stop()
 	cut := <-received // seen only after everything that came before it was handed over
-	if isState(cut, stateUndefinedObject) {
-		cut = f.noPublicationThen(s.origin.position(d.done), cut)
+	switch at := s.origin.position(d.done); {
+	case isState(cut, stateUndefinedObject):
+		cut = f.gap(at, fmt.Errorf("%w: the log goes on from a time when the publication did not exist: %w", cdc.ErrGap, cut))
+	case isState(cut, stateUndefinedFile):
+		cut = f.gap(at, fmt.Errorf("%w: the server has removed log that the slot needs: %w", cdc.ErrGap, cut))
 	}
 	return errors.Join(err, cut)
 }

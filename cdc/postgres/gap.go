@@ -84,16 +84,11 @@ func (f *Feeder) noPublication(from cdc.Position) error {
 	return f.gap(from, err)
 }
 
-// noPublicationThen is the server's word that at a place in the log the publication did not exist.
-func (f *Feeder) noPublicationThen(at cdc.Position, err error) error {
-	return f.gap(at, fmt.Errorf("%w: the log goes on from a time when the publication did not exist: %w", cdc.ErrGap, err))
-}
-
 // gap is an error that only a person can end: changes are lost to us from a position on, or would be.
 func (f *Feeder) gap(from cdc.Position, err error) error {
 	return &cdc.SourceError{
 		Source: f.cfg.Name, At: from, Err: err,
-		Hint: fmt.Sprintf("flush what the source feeds; then, to begin anew, drop the slot: SELECT pg_drop_replication_slot('%s'), "+
-			"and accept the gap; the publication is made before the slot", f.cfg.Slot),
+		Hint: fmt.Sprintf("flush what the source feeds; then, to begin anew, drop the slot if it is there: SELECT pg_drop_replication_slot('%s'), "+
+			"and accept the gap: the publication is made first, then the slot", f.cfg.Slot),
 	}
 }

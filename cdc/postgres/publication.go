@@ -14,16 +14,18 @@ import (
 // publicationComment marks a publication of our own making. Only such a one is ever altered.
 const publicationComment = "made by invalidator, which adds tables of its include list to it"
 
-// ensurePublication makes the publication if it is not there, and adds to one of our own what Include chooses by now. It
-// reports whether it made it.
-func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) (made bool, err error) {
+// ensurePublication makes the publication if it is not there, and adds to one of our own what Include chooses by now. Both
+// wait for a lock that VACUUM and DDL hold too, but never for long.
+func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
 	tables, err := listIncluded(ctx, conn, f.cfg.Publication, f.cfg.Include)
 	if err != nil {
-		return false, err
+		return err
 	}
 	pub, err := findPublication(ctx, conn, f.cfg.Publication)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, t := range tables {
 		if e := f.unfit(t); e != nil {
@@ -33,31 +35,40 @@ func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) (made bo
 	missing := unpublished(tables, pub)
 	if pub == nil {
 		if len(missing) == 0 {
-			return false, f.problem(fmt.Errorf("no table of database %s that can be fed matches the include list", f.cfg.Database),
+			return f.problem(fmt.Errorf("no table of database %s that can be fed matches the include list", f.cfg.Database),
 				"check include: patterns are schema.table; invalidator check names the tables that cannot be fed")
 		}
-		return true, f.createPublication(ctx, conn, missing)
+		return f.createPublication(ctx, conn, missing)
 	}
 	if len(missing) == 0 {
-		return false, nil
+		return nil
 	}
 	if !pub.ours() {
 		f.log.Error("tables are missing from a publication that we did not make, and are not fed",
 			"publication", f.cfg.Publication, "tables", names(missing), "hint", f.addStatement(missing))
-		return false, nil
+		return nil
 	}
-	_, err = conn.Exec(ctx, f.addStatement(missing))
+	for _, t := range missing { // each alone, so that none waits for another's owner
+		if err := f.addTable(ctx, conn, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) error {
+	add := f.addStatement([]tableInfo{t})
+	_, err := conn.Exec(ctx, add)
 	switch {
-	case isState(err, stateDuplicateObject): // somebody was faster: the next start sees what is left
+	case isTaken(err): // another feeder was faster
 	case isState(err, stateNoPrivilege):
-		f.log.Error("tables may not be added to the publication, and are not fed", "tables", names(missing), "error", err,
-			"hint", "as the tables' owner run: "+f.addStatement(missing))
+		f.log.Error("a table may not be added to the publication, and is not fed", "table", t.String(), "error", err, "hint", "as the table's owner run: "+add)
 	case err != nil:
-		return false, during("adding tables to publication "+f.cfg.Publication, err)
+		return during("adding table "+t.String()+" to publication "+f.cfg.Publication, err)
 	default:
-		f.log.Info("tables added to the publication: their earlier changes were not fed", "publication", f.cfg.Publication, "tables", names(missing))
+		f.log.Info("table added to the publication: its earlier changes were not fed", "publication", f.cfg.Publication, "table", t.String())
 	}
-	return false, nil
+	return nil
 }
 
 func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables []tableInfo) error {
@@ -69,8 +80,8 @@ func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables [
 		return err
 	})
 	switch {
-	case isState(err, stateDuplicateObject): // another feeder of the same database made it meanwhile
-		return nil
+	case isTaken(err): // another feeder of the same database made it meanwhile
+		return f.ensurePublication(ctx, conn)
 	case isState(err, stateNoPrivilege):
 		return &cdc.SourceError{
 			Source: f.cfg.Name, Err: &serverError{doing: "creating publication " + f.cfg.Publication, pg: pgError(err)},

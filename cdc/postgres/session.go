@@ -96,7 +96,7 @@ func (f *Feeder) begin(ctx context.Context, s *session, from cdc.Position) error
 			return f.noPublication(from)
 		}
 	}
-	if _, err := f.ensurePublication(ctx, s.catalog.conn); err != nil {
+	if err := f.ensurePublication(ctx, s.catalog.conn); err != nil {
 		return err
 	}
 	switch {

@@ -38,6 +38,27 @@ func TestPublicationIsMade(t *testing.T) {
 	r.stop()
 }
 
+// Feeders that share a publication each find their tables in it, though they make it at the same time.
+func TestPublicationIsShared(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+	var feeders []*Feeder
+	ended := make(chan error, 2)
+	for _, table := range []string{"a", "b"} {
+		cfg := d.config("public." + table)
+		cfg.Slot += "_" + table
+		f := newFeeder(t, cfg)
+		feeders = append(feeders, f)
+		go func() { ended <- f.Run(context.Background(), cdc.Position{}, refusing{errStreamEnded}) }()
+	}
+	for range feeders {
+		if err := <-ended; err != errStreamEnded {
+			t.Error(err)
+		}
+	}
+	same(t, d.published(feeders[0].cfg.Publication), "a,b")
+}
+
 // A publication of somebody else's is read and not altered (field case F10).
 func TestForeignPublicationIsLeftAlone(t *testing.T) {
 	d := newDB(t)

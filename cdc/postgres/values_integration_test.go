@@ -4,10 +4,12 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	"invalidator/cdc"
+	"invalidator/cdc/cdctest"
 )
 
 // zoo is a column of every type, with values whose text is easily got wrong.
@@ -153,5 +155,34 @@ func TestSessionSettingsArePinned(t *testing.T) {
 	r := d.start(d.feeder("public.v"), cdc.Position{})
 	d.exec(`INSERT INTO v VALUES (1, '2026-11-30 01:02:03+00', '2026-11-30', '1 day 02:00:00', '\x00ff', 0.1234567890123)`)
 	same(t, shown(r.caughtUp()), `c v - {id=1 tz=2026-11-30 01:02:03+00 day=2026-11-30 iv=1 day 02:00:00 raw=\x00ff f=0.1234567890123}`)
+	r.stop()
+}
+
+// Every row of cdc/TYPES.md holds for this feeder.
+func TestTypesTable(t *testing.T) {
+	d := newDB(t)
+	var vectors []cdctest.Vector
+	columns, values := []string{"id int PRIMARY KEY"}, []string{"1"}
+	for _, v := range cdctest.Types(t) {
+		if v.Server == cdc.Postgres {
+			vectors = append(vectors, v)
+			columns, values = append(columns, fmt.Sprintf("c%d %s", len(vectors), v.Type)), append(values, v.Insert)
+		}
+	}
+	d.exec("CREATE TABLE types (" + strings.Join(columns, ", ") + ")")
+	r := d.start(d.feeder("public.types"), cdc.Position{})
+	d.exec("INSERT INTO types VALUES (" + strings.Join(values, ", ") + ")")
+	changes := r.caughtUp()
+	if len(changes) != 1 {
+		t.Fatalf("%d changes", len(changes))
+	}
+	for i, v := range vectors {
+		if got := changes[0].After[i+1]; got != v.Value {
+			t.Errorf("%s of %s: got %+v, the table says %+v", v.Insert, v.Type, got, v.Value)
+		}
+		if got := changes[0].Columns.List[i+1].Type; got != v.Type {
+			t.Errorf("type %q, the table says %q", got, v.Type)
+		}
+	}
 	r.stop()
 }
