@@ -187,6 +187,9 @@ func TestG5PoisonPills(t *testing.T) {
 		"control character":  strings.Replace(good, `"v":1`, "\"v\":\"\n\"", 1),
 		"after is no object": strings.Replace(good, `{"id":7,"v":1}`, `[]`, 1),
 		"newer marker":       strings.Replace(good, `"db"`, `"invalidator":{"v":2},"db"`, 1),
+		"a bare row":         `{"id":7,"status":"BEGIN"}`,
+		"a row with a time":  `{"ts_ms":7,"name":"x"}`,
+		"a row of ddl":       `{"id":7,"ddl":"x"}`,
 		"schema of no shape": `{"schema":7,"payload":{}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,8 +82,8 @@ func Split(c *cdc.RowChange) (first, second *cdc.RowChange) {
 	del, ins := *c, *c
 	del.Op, del.After = cdc.Delete, nil
 	ins.Op, ins.Before, ins.After = cdc.Insert, nil, slices.Clone(c.After)
-	for i, col := range c.Columns.List { // a minimal after image lacks the parts of the key that stayed
-		if col.Key && ins.After[i].Kind == cdc.Absent {
+	for _, i := range keyColumns(nil, c) { // a minimal after image lacks the parts of the key that stayed
+		if ins.After[i].Kind == cdc.Absent {
 			ins.After[i] = c.Before[i]
 		}
 	}
@@ -91,11 +91,10 @@ func Split(c *cdc.RowChange) (first, second *cdc.RowChange) {
 }
 
 func keyChanged(c *cdc.RowChange) bool {
-	for i, col := range c.Columns.List {
-		if !col.Key || c.Before[i].Kind == cdc.Absent || c.After[i].Kind == cdc.Absent {
-			continue
-		}
-		if c.Before[i].Kind != c.After[i].Kind || c.Before[i].S != c.After[i].S {
+	var buf [8]int
+	for _, i := range keyColumns(buf[:0], c) {
+		was, is := c.Before[i], c.After[i]
+		if was.Kind != cdc.Absent && is.Kind != cdc.Absent && (was.Kind != is.Kind || was.S != is.S) {
 			return true
 		}
 	}

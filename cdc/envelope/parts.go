@@ -14,7 +14,8 @@ import (
 // envelope are the members of a Debezium envelope as they stand in the record.
 type envelope struct {
 	before, after, source, op, transaction, message []byte
-	tsMillis, status, id, ddl, tableChanges         []byte
+	tsMillis, status, eventCount, ddl, tableChanges []byte
+	other                                           []byte // the last member that is none of these
 }
 
 // place is where a member's text goes; nil for one that is not read.
@@ -36,8 +37,8 @@ func (e *envelope) place(name []byte) *[]byte {
 		return &e.tsMillis
 	case "status":
 		return &e.status
-	case "id":
-		return &e.id
+	case "event_count":
+		return &e.eventCount
 	case "ddl":
 		return &e.ddl
 	case "tableChanges":
@@ -50,10 +51,15 @@ func (e *envelope) parse(raw []byte) error {
 	m := members{s: scanner{b: raw}}
 	for {
 		name, value, ok, err := m.next()
-		if err == nil && ok {
-			err = put(e.place(name), name, value)
-		}
 		if err != nil || !ok {
+			return err
+		}
+		if p := e.place(name); p != nil {
+			err = put(p, name, value)
+		} else if string(name) != "ts_us" && string(name) != "ts_ns" {
+			e.other = value
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -86,16 +92,17 @@ func parseMembers(raw []byte, place func(name []byte) *[]byte) error {
 	}
 }
 
-// noChange says by its word that a record which has no op is none of a row; empty for anything else.
+// noChange says by its word that a record which has no op is none of a row; empty for anything else. A row that came
+// without its envelope must not pass for one of these, whatever its columns are called.
 func (e *envelope) noChange() string {
 	switch {
 	case !isNull(e.op):
 		return ""
-	case e.ddl != nil || e.tableChanges != nil:
+	case !isNull(e.source) && (e.ddl != nil || e.tableChanges != nil):
 		return IgnoredDDL
-	case e.status != nil && e.id != nil:
+	case e.eventCount != nil && (string(e.status) == `"BEGIN"` || string(e.status) == `"END"`):
 		return IgnoredTransaction
-	case e.tsMillis != nil && e.source == nil && e.before == nil && e.after == nil:
+	case e.tsMillis != nil && e.other == nil && e.source == nil && e.before == nil && e.after == nil:
 		return IgnoredHeartbeat
 	}
 	return ""
