@@ -249,3 +249,26 @@ func wantFinding(t *testing.T, findings []cdc.Finding, severity cdc.Severity, ta
 		t.Log(f)
 	}
 }
+
+// A role with REPLICATION, CREATE on the database and membership in the tables' owner is enough.
+func TestLeastPrivileges(t *testing.T) {
+	d := newDB(t)
+	owner, role := d.name+"_o", d.name+"_r"
+	d.exec(
+		"CREATE ROLE "+owner, "CREATE ROLE "+role+" LOGIN REPLICATION PASSWORD 'right' IN ROLE "+owner,
+		"GRANT CREATE ON DATABASE "+d.name+" TO "+role,
+		"CREATE TABLE u (id int PRIMARY KEY)", "ALTER TABLE u OWNER TO "+owner)
+	t.Cleanup(func() { d.exec("DROP OWNED BY "+owner+", "+role, "DROP ROLE "+owner, "DROP ROLE "+role) })
+	cfg := d.config("public.u")
+	cfg.User, cfg.Password = role, "right"
+	f := newFeeder(t, cfg)
+	for _, found := range d.check(f) {
+		if found.Severity == cdc.SeverityError {
+			t.Error(found)
+		}
+	}
+	r := d.start(f, cdc.Position{})
+	d.exec("INSERT INTO u VALUES (1)")
+	same(t, shown(r.caughtUp()), "c u - {id=1}")
+	r.stop()
+}
