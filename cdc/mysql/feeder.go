@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-mysql-org/go-mysql/mysql"
+
 	"invalidator/cdc"
 )
 
@@ -106,6 +108,10 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	}
 	s, err := f.openStream(ctx, c.server, track)
 	if err != nil {
+		if me := (*mysql.MyError)(nil); errors.As(err, &me) && me.Code == mysql.ER_ACCESS_DENIED_ERROR {
+			// The account came in a moment ago: what it lacks is the privilege.
+			return &cdc.SourceError{Source: f.cfg.Name, At: start, Err: plain(err), Hint: f.grantHint()}
+		}
 		return f.classify(err, start)
 	}
 	defer s.close()
