@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -154,7 +155,12 @@ func (s *scanner) word(w string) error {
 func (s *scanner) skipString() error {
 	b, i := s.b, s.i+1
 	for ; i < len(b); i++ {
-		for len(b)-i >= 8 && allPlain(binary.LittleEndian.Uint64(b[i:])) {
+		for len(b)-i >= 8 {
+			m := marks(binary.LittleEndian.Uint64(b[i:]))
+			if m != 0 {
+				i += bits.TrailingZeros64(m) / 8
+				break
+			}
 			i += 8
 		}
 		if i == len(b) {
@@ -182,13 +188,13 @@ func (s *scanner) skipString() error {
 	return errCut
 }
 
-// allPlain reports whether none of eight bytes ends a string, escapes, or is a control character. A borrow from a byte that
-// does may mark the ones above it too, never clear its own mark.
-func allPlain(w uint64) bool {
+// marks sets the high bit of each of eight bytes that ends a string, escapes, or is a control character. A borrow from one
+// may mark those above it too, so that the lowest mark alone is sure.
+func marks(w uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	quotes, slashes := w^(ones*'"'), w^(ones*'\\')
 	control := (w - ones*0x20) &^ w
-	return (control|(quotes-ones)&^quotes|(slashes-ones)&^slashes)&highs == 0
+	return (control | (quotes-ones)&^quotes | (slashes-ones)&^slashes) & highs
 }
 
 // escapeLen is the length of the escape that b begins with; 0 where it is none.
