@@ -40,7 +40,11 @@ func NewDatabase(t testing.TB, kind Kind) *Database {
 	d := &Database{Kind: kind, Name: unique(), addr: services.Addr(service[kind])}
 	d.Schema = d.Name
 	admin := d.open(t, "")
-	if _, err := admin.Exec("CREATE DATABASE " + d.Name); err != nil {
+	create := "CREATE DATABASE " + d.Name
+	if kind == Postgres {
+		create += " OWNER app" // whose tables the feeder's account may publish
+	}
+	if _, err := admin.Exec(create); err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
 	t.Cleanup(func() {
@@ -51,10 +55,8 @@ func NewDatabase(t testing.TB, kind Kind) *Database {
 	d.DB = d.open(t, d.Name)
 	if kind == Postgres {
 		d.Schema = "public"
-		for _, q := range []string{"GRANT CREATE ON DATABASE " + d.Name + " TO cdc", "GRANT app TO cdc"} {
-			if _, err := admin.Exec(q); err != nil {
-				t.Fatalf("%s: %v", q, err)
-			}
+		if _, err := admin.Exec("GRANT CREATE ON DATABASE " + d.Name + " TO cdc"); err != nil {
+			t.Fatalf("%s: %v", kind, err)
 		}
 	}
 	return d
@@ -87,7 +89,7 @@ func (d *Database) open(t testing.TB, name string) *sql.DB {
 	case d.Kind == Postgres && name == "":
 		driver, dsn = "pgx", fmt.Sprintf("postgres://postgres@%s/postgres", d.addr)
 	case d.Kind == Postgres:
-		driver, dsn = "pgx", fmt.Sprintf("postgres://postgres@%s/%s", d.addr, name)
+		driver, dsn = "pgx", fmt.Sprintf("postgres://app:app-password@%s/%s", d.addr, name)
 	case name == "":
 		driver, dsn = "mysql", fmt.Sprintf("root@%s/mysql", d.addr)
 	default:
