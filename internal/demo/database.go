@@ -10,7 +10,7 @@ import (
 type database interface {
 	// name is mysql, mariadb or postgres.
 	name() string
-	// about says in a few words which server it is.
+	// about says in a few words which server it is; empty where the stage's introduction does.
 	about() string
 	// sourceName is what the feeder and the workers call it.
 	sourceName() string

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,9 +90,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	if s != nil {
 		defer func() {
 			if ctx.Err() != nil {
-				out.Line("\ninterrupted")
+				out.Line("\ninterrupted: removing what the demo made")
 			}
-			err = errors.Join(err, s.strike(ctx))
+			if left := s.strike(ctx); left != nil {
+				out.Line("%s", out.Bad(left.Error()))
+				err = cmp.Or(err, left)
+				return
+			}
 			out.Line("everything that the demo made is removed again; it took %.1f s", time.Since(began).Seconds())
 		}()
 	}
@@ -193,7 +198,8 @@ func (d *demo) run(ctx context.Context, log *slog.Logger, wrap func(sink.Deleter
 func (d *demo) setUp(ctx context.Context, wrap func(sink.Deleter) sink.Deleter) error {
 	s := d.stage
 	d.out.Title("Setting up")
-	d.out.Line("  ring epoch 1: s00 = m1 and its replica m2, s01 = m3 and its replica m4; in %s", s.publisher.about())
+	d.out.Line("  ring epoch 1: s00 = m1 and its replica m2, s01 = m3 and its replica m4")
+	d.out.Line("  it stands in %s", s.publisher.about())
 	set, problems, err := mapping.Load(s.mappings())
 	if err != nil {
 		return err
@@ -232,6 +238,7 @@ func (d *demo) setUp(ctx context.Context, wrap func(sink.Deleter) sink.Deleter) 
 		return err
 	}
 	d.out.Line("  %d workers share %d partitions of %d change topics, and have worked off the inserts", workers, shared, len(s.databases)*len(tables))
+	d.out.Line("  times below: from just before the commit is sent to the acknowledgement of the last copy")
 	return d.rest(ctx)
 }
 

@@ -56,7 +56,7 @@ func newGenerator(kind string, connector cdc.Connector, id string) *generator {
 }
 
 func (g *generator) name() string       { return g.kind }
-func (g *generator) about() string      { return "a generator of row changes in place of " + g.kind }
+func (g *generator) about() string      { return "" }
 func (g *generator) sourceName() string { return "demo-" + g.id + "-" + g.kind }
 
 func (g *generator) source() string {

@@ -16,7 +16,7 @@ const goal = 30 * time.Millisecond
 // acknowledgement of its last copy: an upper bound, since the commit itself is in it.
 func (d *demo) latencies(ctx context.Context) error {
 	n := d.updates
-	d.out.Title("Latency: %d single-row updates on each database, one each %v, all copies filled before", n, d.stage.updates)
+	d.out.Title("Latency: %d single-row updates on each database, %d a second in all", n, time.Second/d.stage.updates)
 	filled := 0
 	for i, db := range d.stage.databases {
 		from := d.base(i) + firstPaced
@@ -49,7 +49,7 @@ func (d *demo) latencies(ctx context.Context) error {
 		}
 		d.out.Line("  %-10s %9s %9s %9s   < %s %s", db.name(), ms(percentile(times, 50)), ms(percentile(times, 99)), ms(times[len(times)-1]), ms(goal), met)
 	}
-	d.out.Line("  %d copies were there before, in all", filled)
+	d.out.Line("  %d copies were there before, on the owners of %d keys", filled, 2*n*len(d.stage.databases))
 	return nil
 }
 

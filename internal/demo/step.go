@@ -20,6 +20,9 @@ type step struct {
 	slow   bool // a reader that had read the old row puts it back after the first round
 }
 
+// announced says whether something is published that the workers must know before the commit.
+func (s step) announced() bool { return s.hot > 0 || s.resize }
+
 // batch is how many rows the batch job's step has. It deletes the last few.
 const batch = 100
 

@@ -34,11 +34,14 @@ func (d *demo) tell(sc *scene, filled map[sink.Copy]string, deleted []sink.Copy,
 		there += d.out.Bad(fmt.Sprintf(", %d MISSING", missing))
 	}
 	d.detail("copies  %s; deleted %s", there, d.byNode(filled, deleted))
-	stale := d.out.Good("0 stale")
-	if len(v.stale) > 0 {
-		stale = d.out.Bad(fmt.Sprintf("%d STALE", len(v.stale)))
+	d.detail("after   %s %d gone, %d filled anew by a reader, %s", d.out.Bold(ms(took)+":"), v.absent, v.equal, d.staleCount(v))
+}
+
+func (d *demo) staleCount(v verdict) string {
+	if len(v.stale) == 0 {
+		return d.out.Good("0 stale")
 	}
-	d.detail("after   %s %d gone, %d filled anew by a reader, %s", d.out.Bold(ms(took)+":"), v.absent, v.equal, stale)
+	return d.out.Bad(fmt.Sprintf("%d STALE", len(v.stale)))
 }
 
 // detail writes a line under a database's name.
@@ -74,7 +77,9 @@ func (d *demo) introduce(logFile string) {
 		d.out.Line("  %s", l)
 	}
 	for _, db := range d.stage.databases {
-		d.out.Line("  %s", db.about())
+		if about := db.about(); about != "" {
+			d.out.Line("  %s", about)
+		}
 	}
 	var nodes []string
 	for _, n := range d.stage.nodes {
