@@ -1,12 +1,17 @@
 package envelope_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"invalidator/cdc"
+	"invalidator/cdc/cdctest"
 	"invalidator/cdc/envelope"
 )
 
@@ -66,3 +71,37 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// FuzzDeclaredType reads any value under any declared type: the record is good, whatever the column is.
+func FuzzDeclaredType(f *testing.F) {
+	for _, v := range cdctest.Types(f) {
+		f.Add(string(v.Server), v.Type, v.JSON)
+	}
+	f.Add("", "timestamp(99)", `"2026-02-28T12:00:00Z"`)
+	f.Fuzz(func(t *testing.T, conn, typ, value string) {
+		if !json.Valid([]byte(value)) || !utf8.ValidString(value) || len(value) > 1<<12 {
+			return
+		}
+		d := decoder(t, all(cdc.NewColumns([]cdc.Column{{Name: "id"}, {Name: "v", Type: typ}})))
+		rec := debezium(cdc.MySQL, "", value)
+		rec.Value = bytes.Replace(rec.Value, []byte(`"connector":"mysql"`), fmt.Appendf(nil, `"connector":%q`, connectors[len(conn)%len(connectors)]), 1)
+		c, ignored, err := d.Decode(rec)
+		if err != nil && strings.Contains(err.Error(), "nested deeper") {
+			return
+		}
+		if err != nil || ignored != "" {
+			t.Fatalf("%s as %s: ignored %q, error %v", value, typ, ignored, err)
+		}
+		v := c.After[1]
+		for _, text := range v.Candidates() {
+			if v.Kind != cdc.Bytes && !utf8.ValidString(text) {
+				t.Fatalf("%s as %s: %q is no text", value, typ, text)
+			}
+		}
+		if v.Kind == cdc.Unclear && v.Why == "" {
+			t.Fatalf("%s as %s is unclear, and nothing says why", value, typ)
+		}
+	})
+}
+
+var connectors = []cdc.Connector{"", cdc.MySQL, cdc.MariaDB, cdc.Postgres}
