@@ -2,11 +2,25 @@
 // deletes, `md key q`, closed by `mn`) and, for proxies and old servers that speak only the classic one, over gomemcache.
 //
 // What memcached does, as the conformance suite in sink/memcachetest shows it on the real server: HD is silent under q,
-// NF is shown, and both are success; any line other than NF and MN makes the answers of that batch unattributable, so the
+// NF is shown, and both are success; any line other than these and MN makes the answers of that batch unattributable, so the
 // batch is sent again on a fresh connection, one unquiet answer a key; a key with a byte of 0x00 to 0x20 or 0x7f, or over
 // 250 bytes, never reaches the wire.
 //
 // A few connections a node, each with one batch in flight; a batch grows with what is queued and goes out at once when the
-// connection is idle. Every read and write has a deadline; a connection is closed after any timeout, short write or
-// unexpected line, and every key without an answer is sent again. A node's queue is bounded.
+// connection is idle. Every exchange has a deadline; a connection is closed after any timeout, short write or unexpected
+// line, and every key without an answer is queued again, before what was queued since. Only a connection that stands takes
+// from the queue, so a node that has no room for all of them is served by those that it took; an idle one is closed for
+// others to have its place. A connection first asks for an MN, so that a node that does not speak meta is never handed a
+// delete; the log and NodeState.LastError say so, and it is asked again with back-off.
+//
+// A node's queue is bounded in bytes, which count until the answer: Delete waits while it is full. Nodes share nothing: each
+// has its queue and its goroutines, so a dead one slows no other. A node is made by the first delete for its address and kept
+// until Run ends, whether or not a ring names it: what it owes is tried until then. A queued delete is not merged with an
+// equal one; twice is harmless.
+//
+// It refuses (a *sink.RefusedError through sink.Waiter) a key that sink.CheckKey refuses, and one that the node itself
+// answers with memcached's text for a bad key. Everything else is tried until it succeeds: through a proxy too NOT_FOUND is
+// success, so a proxy that answers it for a delete that it only queued must not stand before a node.
+//
+// Callers: internal/pipeline deletes, internal/app runs the client and reads Nodes for metrics and status.
 package memcache

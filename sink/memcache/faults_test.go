@@ -392,20 +392,74 @@ func pipe(client net.Conn, addr string) {
 
 func TestBackOffDoublesUpToItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sender{opts: &Options{BackoffMin: 50 * time.Millisecond, BackoffMax: 2 * time.Second}}
+		s := &sender{node: newNode("n", 1, 1), log: slog.New(slog.DiscardHandler), opts: &Options{BackoffMin: 50 * time.Millisecond, BackoffMax: 2 * time.Second}}
 		for _, want := range []int{50, 100, 200, 400, 800, 1600, 2000, 2000} {
 			began := time.Now()
-			if !s.backOff(t.Context()) {
-				t.Fatal("ended early")
-			}
+			s.failed(t.Context(), io.EOF, 1)
 			if took, most := time.Since(began), time.Duration(want)*time.Millisecond; took < most/2 || took > most {
 				t.Errorf("paused %s, want %s to %s", took, most/2, most)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if s.backOff(ctx) {
-			t.Error("goes on though its context has ended")
+		began := time.Now()
+		if s.failed(ctx, io.EOF, 1); time.Since(began) > 0 {
+			t.Error("paused though its context has ended")
 		}
 	})
+}
+
+// fakeLink answers everything.
+type fakeLink struct{ open *atomic.Int64 }
+
+func (l fakeLink) exchange(batch []entry, _ bool) (int, error) { return len(batch), nil }
+func (l fakeLink) close()                                      { l.open.Add(-1) }
+
+func TestAnIdleConnectionIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open atomic.Int64
+		w := make(acks, 10)
+		n := newNode("n", 1, 1<<20)
+		s := &sender{node: n, maxKeys: 10, log: slog.New(slog.DiscardHandler), open: func(context.Context) (link, error) {
+			open.Add(1)
+			return fakeLink{&open}, nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		go s.run(ctx)
+		for range 3 { // used before the time is up, it stays; after that, the next delete opens another
+			for range 3 {
+				n.push("k", w)
+				time.Sleep(idleAfter - time.Second)
+				if synctest.Wait(); open.Load() != 1 || len(w) != 1 {
+					t.Fatalf("%d connections and %d answers, want 1 each", open.Load(), len(w))
+				}
+				<-w
+			}
+			time.Sleep(2 * time.Second)
+			if synctest.Wait(); open.Load() != 0 {
+				t.Fatal("the connection is still open")
+			}
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A node may have room for one connection only: what the other sender holds must not wait for it.
+func TestH3_OneConnectionCarriesEverything(t *testing.T) {
+	node := memcachetest.Start(t)
+	keys := fill(node, 500)
+	node.Intercept(func(conn int, line string) memcachetest.Reply {
+		if conn > 1 {
+			return memcachetest.Reply{Text: "ERROR Too many open connections\r\n", Then: memcachetest.Hangup}
+		}
+		return memcachetest.Reply{}
+	})
+	c, _ := start(t, quick)
+	for i := range 20 {
+		deleteAll(t, c, node.Addr(), keys[i*50:i*50+50]).want(t, 50)
+	}
+	if n := node.Len(); n != 0 {
+		t.Errorf("%d keys are still there", n)
+	}
 }

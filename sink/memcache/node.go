@@ -12,9 +12,10 @@ import (
 
 // entry is one delete on its way to a node.
 type entry struct {
-	key    string
-	waiter sink.Waiter
-	since  int64 // when it was queued, Unix ns
+	key     string
+	waiter  sink.Waiter
+	since   int64 // when it was queued, Unix ns
+	careful bool  // it was on a socket before, without an answer
 }
 
 // size is what an entry holds of a node's queue, in bytes.
@@ -51,8 +52,8 @@ type slot struct {
 	connected bool
 }
 
-// keptQueue is how many entries of room an empty queue keeps (160 KB); what an outage made it grow beyond is given back.
-const keptQueue = 4096
+// keptQueue is how many entries of room an empty queue keeps (640 KB); what an outage made it grow beyond is given back.
+const keptQueue = 16384
 
 func newNode(addr string, senders, limit int) *node {
 	n := &node{addr: addr, limit: limit, wake: make(chan struct{}, 1)}
@@ -123,6 +124,29 @@ func (n *node) dequeue(slot int, batch []entry, maxKeys, maxBytes int) (_ []entr
 	return batch, false
 }
 
+// hasWork says whether an entry waits for a sender.
+func (n *node) hasWork() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.head < len(n.mu.queue)
+}
+
+// giveBack queues again what a sender took and had no answer for: in front, but behind all others the first entry where that
+// one was answered with an error: a proxy may fail on it alone.
+func (n *node) giveBack(slot int, batch []entry, firstFailed bool) {
+	for i := range batch {
+		batch[i].careful = true
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.slots[slot].oldest = 0
+	if firstFailed && len(batch) > 0 {
+		n.mu.queue = append(n.mu.queue, batch[0])
+		batch = batch[1:]
+	}
+	n.mu.queue = slices.Insert(n.mu.queue, n.mu.head, batch...)
+}
+
 // settle notes that a sender has had answers for done, and is left with rest.
 func (n *node) settle(slot int, done, rest []entry) {
 	n.mu.Lock()
@@ -159,7 +183,7 @@ func (n *node) attempted(slot int, err error, again int) (log bool) {
 	return true
 }
 
-// oldest returns when the oldest entry was queued, in Unix ns; zero when there is none. A batch that was sent again is no
+// oldest returns when the oldest entry was queued, in Unix ns; zero when there is none. What was sent again is no
 // longer in order.
 func oldest(batch []entry) int64 {
 	if len(batch) == 0 {
@@ -180,10 +204,7 @@ func (n *node) state() NodeState {
 		Acked:       n.mu.acked,
 		Retried:     n.mu.retried,
 	}
-	since := int64(0)
-	if n.mu.head < len(n.mu.queue) {
-		since = n.mu.queue[n.mu.head].since
-	}
+	since := oldest(n.mu.queue[n.mu.head:])
 	for _, s := range n.mu.slots {
 		st.Connected = st.Connected || s.connected
 		if s.oldest != 0 && (since == 0 || s.oldest < since) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"invalidator/sink"
@@ -14,6 +15,7 @@ import (
 const (
 	batchKeys  = 1024             // deletes a batch at most: their answers (NF and line end, 4 KiB) fit any socket buffer, so neither side waits for the other to read
 	batchBytes = 64 << 10         // key text of a batch at most, so that a slow link finishes one within Options.Timeout
+	idleAfter  = 10 * time.Second // a connection without deletes is closed: another process may wait for its place, or the node has left the ring
 	logEvery   = 30 * time.Second // a node that goes on failing is logged this often
 )
 
@@ -33,7 +35,8 @@ type answerError struct{ line string }
 
 func (e *answerError) Error() string { return fmt.Sprintf("unexpected answer %q", e.line) }
 
-// sender carries one batch at a time from a node's queue to the node, over one connection.
+// sender carries one batch at a time from a node's queue to the node, over one connection. It holds entries only while that
+// connection stands: where a node has no room for a second connection, the first carries everything.
 type sender struct {
 	node    *node
 	slot    int // of node.mu.slots
@@ -62,79 +65,70 @@ func (c *Client) newSender(n *node, slot int) *sender {
 // run sends batches until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	defer s.hangUp()
-	var buf []entry
-	for {
-		buf = s.node.take(s.slot, buf[:0], s.maxKeys, batchBytes)
-		if len(buf) == 0 {
-			select {
-			case <-s.node.wake:
+	var batch []entry
+	for s.awaitWork(ctx) {
+		if s.link == nil {
+			signal(s.node.wake) // a sender that has its connection shall not wait for this one's
+			link, err := s.open(ctx)
+			if err != nil {
+				s.failed(ctx, err, 0)
 				continue
-			case <-ctx.Done():
-				return
 			}
+			s.link = link
 		}
-		if !s.deliver(ctx, buf) {
-			return
-		}
-		clear(buf) // an idle sender holds no keys
+		batch = s.node.take(s.slot, batch[:0], s.maxKeys, batchBytes)
+		s.deliver(ctx, batch)
+		clear(batch) // an idle sender holds no keys
 	}
 }
 
-// deliver sends the batch until every key of it has its answer. It returns false when ctx ends first.
-//
-// A batch that failed is sent again carefully, on a fresh connection: a quiet batch's error line names no key, and answers
-// that came late must not be taken for another key's.
-func (s *sender) deliver(ctx context.Context, batch []entry) bool {
+// awaitWork returns true when something is queued, false when ctx ends. A connection that idles for idleAfter is closed.
+func (s *sender) awaitWork(ctx context.Context) bool {
+	idle := time.NewTimer(idleAfter)
+	defer idle.Stop()
+	for ctx.Err() == nil {
+		if s.node.hasWork() {
+			return true
+		}
+		select {
+		case <-s.node.wake:
+		case <-idle.C:
+			s.hangUp()
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// deliver sends the batch and tells the waiters of what was answered. The rest is queued again, to be sent carefully: a quiet
+// batch's error line names no key. The connection is closed then, since answers that come late must not be taken for
+// another key's.
+func (s *sender) deliver(ctx context.Context, batch []entry) {
 	batch = s.refuseUnsendable(batch)
-	for careful := false; len(batch) > 0; {
-		answered, sent, err := s.attempt(ctx, batch, careful)
-		if ctx.Err() != nil && err != nil {
-			return false // whatever the reason, nobody is to be told of it any more
-		}
-		if answered > 0 {
-			s.pause = 0
-			s.settle(batch[:answered], batch[answered:], "")
-			batch = batch[answered:]
-		}
-		if err == nil {
-			s.succeeded()
-			continue
-		}
-		careful = careful || sent
-		s.hangUp()
-		if refused := (*sink.RefusedError)(nil); errors.As(err, &refused) {
-			s.settle(batch[:1], batch[1:], refused.Answer) // its waiter reports it
-			batch = batch[1:]
-		} else {
-			s.failed(err, len(batch), sent)
-			deferFirst(batch, err)
-		}
-		if !s.backOff(ctx) {
-			return false
-		}
+	if len(batch) == 0 {
+		return
 	}
-	return true
-}
-
-// deferFirst puts the key that was answered with an error behind the others: a proxy may fail on it alone.
-func deferFirst(batch []entry, err error) {
-	if answer := (*answerError)(nil); len(batch) > 0 && errors.As(err, &answer) {
-		first := batch[0]
-		copy(batch, batch[1:])
-		batch[len(batch)-1] = first
+	answered, err := s.link.exchange(batch, slices.ContainsFunc(batch, func(e entry) bool { return e.careful }))
+	if err != nil && ctx.Err() != nil {
+		return // whatever the reason, nobody is to be told any more
 	}
-}
-
-// attempt makes sure that there is a connection, and sends the batch on it.
-func (s *sender) attempt(ctx context.Context, batch []entry, careful bool) (answered int, sent bool, err error) {
-	if s.link == nil {
-		if s.link, err = s.open(ctx); err != nil {
-			s.link = nil
-			return 0, false, err
-		}
+	rest := batch[answered:]
+	if answered > 0 {
+		s.pause = 0
+		s.settle(batch[:answered], rest, "")
 	}
-	answered, err = s.link.exchange(batch, careful)
-	return answered, true, err
+	if err == nil {
+		s.succeeded()
+		return
+	}
+	var refused *sink.RefusedError
+	if errors.As(err, &refused) {
+		s.settle(rest[:1], rest[1:], refused.Answer)
+		rest = rest[1:]
+	}
+	var answer *answerError
+	s.node.giveBack(s.slot, rest, errors.As(err, &answer))
+	s.failed(ctx, err, len(rest))
 }
 
 // refuseUnsendable answers for the node where a key must not be written to a socket: it would be cut short, read as several
@@ -172,27 +166,19 @@ func (s *sender) succeeded() {
 	}
 }
 
-// failed notes an attempt that left deletes unanswered.
-func (s *sender) failed(err error, unanswered int, sent bool) {
-	again := 0
-	if sent {
-		again = unanswered
-	}
+// failed closes the connection, notes that so many deletes have to be sent again, and pauses: longer each time, until
+// something is answered.
+func (s *sender) failed(ctx context.Context, err error, again int) {
+	s.hangUp()
 	if s.node.attempted(s.slot, err, again) {
-		s.log.Warn("node does not answer its deletes; they are kept and sent again", "err", err, "unanswered", unanswered)
+		s.log.Warn("node does not answer its deletes; they are kept and sent again", "err", err)
 	}
-}
-
-// backOff pauses, longer each time until something is answered. It returns false when ctx ends first.
-func (s *sender) backOff(ctx context.Context) bool {
 	s.pause = min(max(2*s.pause, s.opts.BackoffMin), s.opts.BackoffMax)
 	timer := time.NewTimer(s.pause/2 + rand.N(s.pause/2+1))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 

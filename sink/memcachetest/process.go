@@ -1,6 +1,7 @@
 package memcachetest
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os/exec"
@@ -32,13 +33,12 @@ func StartProcess(tb TB, args ...string) *Process {
 		args = append(args, "-u", "nobody") // memcached refuses to run as root
 	}
 	p := &Process{Addr: addr.String(), cmd: exec.Command("memcached", args...)}
+	var complaint bytes.Buffer
+	p.cmd.Stderr = &complaint
 	if err := p.cmd.Start(); err != nil {
 		tb.Fatalf("starting memcached (Debian: apt-get install memcached): %v", err)
 	}
-	tb.Cleanup(func() {
-		p.cmd.Process.Kill()
-		p.cmd.Wait()
-	})
+	tb.Cleanup(p.stop)
 	for deadline := time.Now().Add(processStart); ; {
 		conn, err := net.Dial("tcp", p.Addr)
 		if err == nil {
@@ -46,10 +46,16 @@ func StartProcess(tb TB, args ...string) *Process {
 			return p
 		}
 		if time.Now().After(deadline) {
-			tb.Fatalf("memcached %v does not listen: %v", args, err)
+			p.stop() // its last words are complete then
+			tb.Fatalf("memcached %v does not listen: %v\n%s", args, err, &complaint)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+func (p *Process) stop() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
 }
 
 // Stall stops the process in its tracks, as a machine that swaps does: connections stay open and nothing is answered.
