@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
 	"invalidator/internal/changelog/changelogtest"
@@ -122,13 +120,13 @@ const usersTopic = "shop.shop.users"
 // bench is a Feed on a fake Kafka.
 type bench struct {
 	*changelogtest.Cluster
-	t   *testing.T
-	log *lines
-	reg *prometheus.Registry
+	t       *testing.T
+	log     *lines
+	metrics *Metrics
 }
 
 func newBench(t *testing.T) *bench {
-	return &bench{changelogtest.Start(t), t, &lines{}, prometheus.NewRegistry()}
+	return &bench{Cluster: changelogtest.Start(t), t: t, log: &lines{}}
 }
 
 // start runs a Feed of a process of its own over the sources. stop is SIGTERM; it returns what Run did.
@@ -139,7 +137,7 @@ func (b *bench) start(sources ...Source) (stop func() error) {
 		b.t.Fatal(err)
 	}
 	f, err := New(Options{
-		Kafka: b.Options, State: store, Sources: sources,
+		Kafka: b.Options, State: store, Sources: sources, Metrics: b.metrics,
 		Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	})
 	if err != nil {

@@ -66,9 +66,10 @@ func (t *tracker) newest() *mark { return &t.marks[(t.oldest+t.marked-1)%maxMark
 
 // ack takes an acknowledgement, in any order, and reports whether the safe position moved.
 //
-// Why safe never passes a record that is not acknowledged: first rises only over numbers whose bit is set, one by one, and
-// a bit is set by that number's acknowledgement alone, since two numbers that share a bit are window apart and never both
-// in [first, next), which full keeps no longer than window. So every number below first is acknowledged. A mark becomes
+// Why safe never passes a record that is not acknowledged: first rises only over numbers whose bit is set, one by one. A
+// bit is set by that number's acknowledgement alone, since two numbers that share a bit are window apart and never both in
+// [first, next), which full keeps no longer than window; and first clears it as it passes, before next can come round to
+// it. So every number below first is acknowledged, and first never passes next. A mark becomes
 // safe only when its below <= first, and below is, by commit, the number of the first record after its position; so every
 // record before the position is acknowledged. Moving the newest mark to a later position raises its below with it. A mark
 // is taken from the ring in the order in which it came, so safe never goes back.
@@ -77,7 +78,7 @@ func (t *tracker) ack(n uint64) bool {
 		return false
 	}
 	t.acked[n%window/64] |= 1 << (n % 64)
-	for t.first < t.next && t.acked[t.first%window/64]&(1<<(t.first%64)) != 0 {
+	for t.acked[t.first%window/64]&(1<<(t.first%64)) != 0 {
 		t.acked[t.first%window/64] &^= 1 << (t.first % 64)
 		t.first++
 	}

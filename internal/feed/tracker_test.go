@@ -132,6 +132,27 @@ func TestTrackerAgainstAModel(t *testing.T) {
 	})
 }
 
+// A source that is never idle, with three transactions under way at any time: each is safe as soon as it is acknowledged.
+func TestTrackerMovesUnderALoadThatNeverEnds(t *testing.T) {
+	var tr tracker
+	var under [3]uint64
+	for n := uint64(1); n <= 3*window; n++ { // the numbers come round
+		if oldest := under[n%3]; n > 3 {
+			tr.ack(oldest)
+			if tr.safe.pos.Pos != n-3 {
+				t.Fatalf("safe is %d, want %d", tr.safe.pos.Pos, n-3)
+			}
+		}
+		under[n%3] = tr.send()
+		tr.commit(at(n), time.Time{})
+	}
+	// What an earlier round acknowledged counts for nothing.
+	for range window / 2 {
+		tr.ack(tr.send())
+	}
+	tr.safeIs(t, 3*window-3, true)
+}
+
 func TestTrackerIsBounded(t *testing.T) {
 	var tr tracker
 	stuck := tr.send()
