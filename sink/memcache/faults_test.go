@@ -227,9 +227,12 @@ func TestH10_ANodeThatSpeaksNoMeta(t *testing.T) {
 			})
 			c, logged := start(t, quick)
 			w := deleteAll(t, c, node.Addr(), keys)
-			eventually(t, "several probes", func() bool { _, total := node.Conns(); return total > 5 })
+			eventually(t, "several probes, and the reason", func() bool {
+				_, total := node.Conns()
+				return total > 5 && strings.Contains(c.Nodes()[0].LastError, "cache.protocol: classic")
+			})
 			w.none(t)
-			if st := c.Nodes()[0]; !strings.Contains(st.LastError, "cache.protocol: classic") || st.Connected {
+			if st := c.Nodes()[0]; st.Connected || st.Queued != len(keys) {
 				t.Errorf("state: %+v", st)
 			}
 			node.Intercept(nil) // it was an old server, and is replaced
@@ -271,7 +274,7 @@ func TestH10_TrailingBlankAndNoQuietMode(t *testing.T) {
 		}
 		return memcachetest.Reply{}
 	})
-	c, _ := start(t, quick)
+	c, _ := start(t, Options{})
 	deleteAll(t, c, node.Addr(), keys).want(t, len(keys))
 	if st := c.Nodes()[0]; st.Retried != 0 || node.Len() != 0 {
 		t.Errorf("%d keys left, %+v", node.Len(), st)
