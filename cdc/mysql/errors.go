@@ -55,18 +55,18 @@ func (f *Feeder) grantHint() string {
 var (
 	anotherReaderTexts = []string{"same server_uuid", "same server_id", "same server id"}
 	gapTexts           = []string{
-		"purged",                           // both: GTIDs that are needed are gone
-		"could not find first log file",    // file gone, or never there
-		"could not find gtid state",        // MariaDB: too old
-		"not in the master's binlog",       // MariaDB: other history
-		"not in the source's binlog",       //
-		"has more gtids than the",          // MySQL: other history
-		"greater than file size",           // file begun anew
-		"position > file size",             //
-		"bogus data in log event",          // an offset that is no event's start
-		"failed to find",                   // MariaDB: a file of its index
-		"could not open log file",          //
-		"log event entry exceeded max_all", // an offset into the middle of an event reads so too; see below
+		"purged",                        // both: GTIDs that are needed are gone
+		"could not find first log file", // file gone, or never there
+		"could not find gtid state",     // MariaDB: too old
+		"not in the master's binlog",    // MariaDB: other history
+		"not in the source's binlog",    //
+		"has more gtids than the",       // MySQL: other history
+		"greater than file size",        // file begun anew
+		"position > file size",          //
+		"bogus data in log event",       // an offset that is no event's start
+		"failed to find",                // MariaDB: a file of its index
+		"could not open log file",       //
+		"exceeded max_allowed_packet",   // at an offset that is no event's start; of a GTID see classifyDump
 	}
 )
 

@@ -1,0 +1,142 @@
+package mysql
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"invalidator/cdc"
+)
+
+// One value each, as bytes of the log. What the servers themselves write is compared in the integration tests; these show
+// the forms, and those that no server here writes.
+func TestValues(t *testing.T) {
+	str := func(kind byte, length int) uint16 { return uint16(kind)<<8 | uint16(length) }
+	for _, tc := range []struct {
+		what string
+		col  column
+		hex  string
+		kind cdc.Kind
+		want string
+	}{
+		{"unsigned", column{kind: mysql.MYSQL_TYPE_LONGLONG, unsigned: true}, "ffffffffffffffff", cdc.Integer, "18446744073709551615"},
+		{"signed", column{kind: mysql.MYSQL_TYPE_LONGLONG}, "ffffffffffffffff", cdc.Integer, "-1"},
+		{"medium", column{kind: mysql.MYSQL_TYPE_INT24}, "000080", cdc.Integer, "-8388608"},
+		{"decimal(10,2)", column{kind: mysql.MYSQL_TYPE_NEWDECIMAL, meta: 10<<8 | 2}, "800001f400", cdc.Decimal, "500.00"},
+		{"decimal below zero", column{kind: mysql.MYSQL_TYPE_NEWDECIMAL, meta: 10<<8 | 2}, "7ffffffff5", cdc.Decimal, "-0.10"},
+		{"bit(9)", column{kind: mysql.MYSQL_TYPE_BIT, meta: 1<<8 | 1}, "0155", cdc.Integer, "341"},
+		{"binary(4)", column{kind: mysql.MYSQL_TYPE_STRING, meta: str(mysql.MYSQL_TYPE_STRING, 4), charset: "binary"}, "03555341", cdc.Bytes, "USA\x00"},
+		{"char(4) binary collation", column{kind: mysql.MYSQL_TYPE_STRING, meta: str(mysql.MYSQL_TYPE_STRING, 4), charset: "utf8mb4"}, "03555341", cdc.Text, "USA"},
+		{"char(255) utf8mb4", column{kind: mysql.MYSQL_TYPE_STRING, meta: str(mysql.MYSQL_TYPE_STRING^0x30, 0xfc), charset: "utf8mb4"}, "010061", cdc.Text, "a"},
+		{"enum", column{kind: mysql.MYSQL_TYPE_STRING, meta: str(mysql.MYSQL_TYPE_ENUM, 2), labels: []string{"a", "b"}}, "0200", cdc.Text, "b"},
+		{"enum of no label", column{kind: mysql.MYSQL_TYPE_STRING, meta: str(mysql.MYSQL_TYPE_ENUM, 1), labels: []string{"a"}}, "02", cdc.Unclear, "2"},
+		{"set of no label", column{kind: mysql.MYSQL_TYPE_STRING, meta: str(mysql.MYSQL_TYPE_SET, 1), labels: []string{"a"}}, "02", cdc.Unclear, "2"},
+		{"old timestamp", column{kind: mysql.MYSQL_TYPE_TIMESTAMP}, "01000000", cdc.Text, "1970-01-01 00:00:01"},
+		{"old datetime", column{kind: mysql.MYSQL_TYPE_DATETIME}, hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, 20241103053000)), cdc.Text, "2024-11-03 05:30:00"},
+		{"old time", column{kind: mysql.MYSQL_TYPE_TIME}, "c7cfff", cdc.Text, "-01:23:45"},
+		{"time(2)", column{kind: mysql.MYSQL_TYPE_TIME2, meta: 2}, "7fffffff", cdc.Text, "-00:00:00.01"},
+		{"bad utf8", column{kind: mysql.MYSQL_TYPE_VARCHAR, meta: 10, charset: "utf8mb4"}, "02c328", cdc.Unclear, "utf8mb4"},
+		{"bad ascii", column{kind: mysql.MYSQL_TYPE_VARCHAR, meta: 10, charset: "ascii"}, "01e9", cdc.Unclear, "ascii"},
+		{"wave dash in sjis", column{kind: mysql.MYSQL_TYPE_VARCHAR, meta: 10, charset: "sjis"}, "028160", cdc.Unclear, "sjis"},
+		{"bad JSON", column{kind: mysql.MYSQL_TYPE_JSON, meta: 4}, "01000000ff", cdc.Unclear, "JSON"},
+	} {
+		json, err := newJSONDecoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := hex.DecodeString(tc.hex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.col.kind == mysql.MYSQL_TYPE_STRING {
+			tc.col.unpackString()
+		}
+		in := &cursor{s: string(raw)}
+		v, err := tc.col.value(in, json)
+		switch {
+		case err != nil || in.short || in.pos != len(raw):
+			t.Errorf("%s: %v, read %d of %d bytes", tc.what, err, in.pos, len(raw))
+		case v.Kind != tc.kind, v.Kind != cdc.Unclear && v.S != tc.want, v.Kind == cdc.Unclear && !strings.Contains(v.Why, tc.want):
+			t.Errorf("%s: got %+v, want kind %d %q", tc.what, v, tc.kind, tc.want)
+		}
+	}
+}
+
+func TestFloats(t *testing.T) {
+	for v, want := range map[float32]string{345.678894: "345.6789", 3.14: "3.14", 1e20: "100000000000000000000", 1e21: "1e+21", 1e-7: "1e-07", 0.5: "0.5"} {
+		if got := float(float64(v), 32); got.S != want {
+			t.Errorf("%v: got %s, want %s", v, got.S, want)
+		}
+	}
+	if got := float(math.Copysign(0, -1), 64); got.S != "-0" {
+		t.Errorf("got %s", got.S)
+	}
+}
+
+// Absent, NULL and empty are three things (C2).
+func TestImageTellsAbsentFromNull(t *testing.T) {
+	varchar := column{kind: mysql.MYSQL_TYPE_VARCHAR, meta: 10, charset: "utf8mb4"}
+	l := &layout{list: []column{varchar, varchar, varchar, varchar}}
+	for i := range l.list {
+		l.list[i].name = string(rune('a' + i))
+	}
+	l.list[3].hidden = true
+	l.finish()
+	d := rowDecoder{layout: l}
+	in := &cursor{s: "\x01\x00\x01x"} // of the columns b, c, d: b is NULL, c is empty, d is hidden
+	row, err := d.image(in, "\x0e", false)
+	if err != nil || len(row) != 3 || row[0].Kind != cdc.Absent || row[1].Kind != cdc.Null || row[2] != (cdc.Value{Kind: cdc.Text}) {
+		t.Errorf("got %+v, %v", row, err)
+	}
+	if _, err := d.image(&cursor{s: "\x00\x05ab"}, "\x01", false); err != errShort {
+		t.Errorf("a cut row gives %v", err)
+	}
+}
+
+// No bytes make the decoder panic, or read past the end, or forever.
+func FuzzImage(f *testing.F) {
+	f.Add([]byte("\x01\x00\x01x"), []byte("\x0e"), []byte{mysql.MYSQL_TYPE_LONG, mysql.MYSQL_TYPE_VARCHAR}, uint16(10))
+	f.Add([]byte("\x00\x80\x00\x01\xf4\x00"), []byte("\x01"), []byte{mysql.MYSQL_TYPE_NEWDECIMAL}, uint16(10<<8|2))
+	f.Add([]byte("\x00\x05\x00\x00\x00\x00\x01\x00\x0c\x00"), []byte("\x01"), []byte{mysql.MYSQL_TYPE_JSON}, uint16(4))
+	f.Add([]byte("\x01\x7f\xff\xff\xff"), []byte("\xff"), []byte{mysql.MYSQL_TYPE_TIME2, mysql.MYSQL_TYPE_STRING}, uint16(2))
+	json, err := newJSONDecoder()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body, present, kinds []byte, meta uint16) {
+		l := &layout{}
+		for _, k := range kinds {
+			c := column{kind: k, meta: meta, charset: "gbk", name: "c"}
+			switch k {
+			case mysql.MYSQL_TYPE_STRING:
+				c.unpackString()
+			case mysql.MYSQL_TYPE_JSON:
+				l.jsonColumns++
+			}
+			l.list = append(l.list, c)
+		}
+		l.finish()
+		d := rowDecoder{layout: l, json: json, partial: true}
+		in := &cursor{s: string(body)}
+		row, err := d.image(in, bitmap(present), true)
+		if err == nil && (len(row) != len(kinds) || in.pos > len(body)) {
+			t.Errorf("%d values of %d columns, %d of %d bytes", len(row), len(kinds), in.pos, len(body))
+		}
+	})
+}
+
+func TestLabels(t *testing.T) {
+	got := parseLabels(`enum('a','it''s','back\\slash','x,y)','')`)
+	if want := []string{"a", "it's", `back\slash`, "x,y)", ""}; strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("got %q", got)
+	}
+	for _, s := range []string{"", "enum", "enum('open", "enum(x)"} {
+		if got := parseLabels(s); got != nil {
+			t.Errorf("%s: got %q", s, got)
+		}
+	}
+}
