@@ -47,6 +47,9 @@ func (d *jsonDecoder) text(doc string) (string, error) {
 	if doc == "" {
 		return "null", nil
 	}
+	if !isFinite(doc) {
+		return "", errors.New("its offsets do not fit")
+	}
 	row := append([]byte{0}, binary.LittleEndian.AppendUint32(nil, uint32(len(doc)))...)
 	e := d.event
 	if err := e.DecodeData(0, append(row, doc...)); err != nil {

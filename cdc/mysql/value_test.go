@@ -102,6 +102,7 @@ func FuzzImage(f *testing.F) {
 	f.Add([]byte("\x01\x00\x01x"), []byte("\x0e"), []byte{mysql.MYSQL_TYPE_LONG, mysql.MYSQL_TYPE_VARCHAR}, uint16(10))
 	f.Add([]byte("\x00\x80\x00\x01\xf4\x00"), []byte("\x01"), []byte{mysql.MYSQL_TYPE_NEWDECIMAL}, uint16(10<<8|2))
 	f.Add([]byte("\x00\x05\x00\x00\x00\x00\x01\x00\x0c\x00"), []byte("\x01"), []byte{mysql.MYSQL_TYPE_JSON}, uint16(4))
+	f.Add([]byte("\x00\x0b\x00\x00\x00\x02\x01\x00\x0a\x00\x02\x00\x00\x02\x00\x00"), []byte("\x01"), []byte{mysql.MYSQL_TYPE_JSON}, uint16(4)) // points at itself
 	f.Add([]byte("\x01\x7f\xff\xff\xff"), []byte("\xff"), []byte{mysql.MYSQL_TYPE_TIME2, mysql.MYSQL_TYPE_STRING}, uint16(2))
 	json, err := newJSONDecoder()
 	if err != nil {
