@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -18,7 +19,7 @@ import (
 
 var (
 	seedFlag = flag.Int64("seed", 0, "of TestProperty's choices; 0: by the clock")
-	loadFlag = flag.Duration("load", 18*time.Second, "for how long TestProperty writes")
+	loadFlag = flag.Duration("load", 18*time.Second, "for how long TestProperty writes, at least")
 )
 
 // TestProperty: whatever is committed while readers fill the cache, and whatever is killed, no copy differs from its row at
@@ -36,10 +37,16 @@ func TestProperty(t *testing.T) {
 	}
 	p.pipeline.AwaitFeeding(p.dbs...)
 
+	began := time.Now()
 	p.load()
+	wrote := time.Now()
+	p.calm.Store(true)
 	p.pipeline.AwaitFed(p.dbs...)
+	fed := time.Now()
 	p.pipeline.AwaitDelivered()
+	delivered := time.Now()
 	p.stopReaders()
+	t.Logf("wrote for %.1f s, fed %.1f s later, delivered %.1f s later", wrote.Sub(began).Seconds(), fed.Sub(wrote).Seconds(), delivered.Sub(fed).Seconds())
 	checked, present, found := p.check()
 	excused := 0
 	for i := 0; i < len(found); i++ {
@@ -76,17 +83,27 @@ func (p *play) rng() *rand.Rand {
 
 const (
 	writersEach = 2  // a database
-	readers     = 24 // in all; most of their time they stall
+	readers     = 48 // in all; most of their time they stall
 )
+
+// enough is how much work must be done before the load ends, however slow the machine.
+var enough = struct{ transactions, plain, leased float64 }{900, 1500, 1000}
 
 // load lets readers and writers loose and follows the script. When it returns, nothing writes any more; readers go on.
 func (p *play) load() {
 	began := time.Now()
-	p.progress = func() float64 { return min(1, time.Since(began).Seconds()/loadFlag.Seconds()) }
+	p.progress = func() float64 {
+		committed := int64(0)
+		for _, s := range p.shops {
+			committed += s.committed.Load()
+		}
+		return min(1, time.Since(began).Seconds()/loadFlag.Seconds(), float64(committed)/enough.transactions,
+			float64(p.stats.plain.Load())/enough.plain, float64(p.stats.leased.Load())/enough.leased)
+	}
 	reading, stopReading := context.WithCancel(p.t.Context())
 	var rs errgroup.Group
 	for i := range readers {
-		r := &reader{w: p.world, name: "reader " + string(rune('a'+i)), rng: p.rng()}
+		r := &reader{w: p.world, name: fmt.Sprint("reader ", i), rng: p.rng()}
 		rs.Go(func() error { return r.run(reading) })
 	}
 	var stopped atomic.Bool
@@ -101,7 +118,7 @@ func (p *play) load() {
 	}
 	p.t.Cleanup(p.stopReaders)
 
-	writing, stopWriting := context.WithTimeout(p.t.Context(), *loadFlag)
+	writing, stopWriting := context.WithCancel(p.t.Context())
 	defer stopWriting()
 	var ws errgroup.Group
 	for _, s := range p.shops {
@@ -110,14 +127,15 @@ func (p *play) load() {
 			ws.Go(func() error { return x.run(writing) })
 		}
 	}
-	p.script(writing)
+	p.script()
+	stopWriting()
 	if err := ws.Wait(); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// script kills and changes what the load stands on.
-func (p *play) script(ctx context.Context) {
+// script kills and changes what the load stands on, and returns when the load has done its work.
+func (p *play) script() {
 	rng := p.rng()
 	for _, step := range []struct {
 		at float64
@@ -132,10 +150,9 @@ func (p *play) script(ctx context.Context) {
 		{0.70, p.killFeeder},
 		{0.85, func() { p.killWorker(rng.IntN(2)) }},
 		{0.92, p.killFeeder},
+		{1.00, func() {}},
 	} {
-		for p.progress() < step.at && ctx.Err() == nil {
-			pause(ctx, 10*time.Millisecond)
-		}
+		harness.Await(p.t, "the load to go on", func() (bool, string) { return p.progress() >= step.at, fmt.Sprint("at ", p.progress()) })
 		step.do()
 	}
 }
@@ -197,15 +214,20 @@ func contains(nodes []*harness.Node, n *harness.Node) bool {
 // account says what was done, and fails where it was too little to prove anything.
 func (p *play) account(checked, present, excused int) {
 	s := &p.stats
-	p.t.Logf("%d transactions committed, %d rolled back, %d refused by a database", s.committed.Load(), s.rolledBack.Load(), s.refusedByDB.Load())
+	committed := int64(0)
+	for _, s := range p.shops {
+		committed += s.committed.Load()
+		p.t.Logf("%d transactions committed on %s", s.committed.Load(), s.Kind)
+	}
+	p.t.Logf("%d rolled back, %d refused by a database", s.rolledBack.Load(), s.refusedByDB.Load())
 	p.t.Logf("%d reads found a value; fills: %d plain, %d under a lease, %d leases were void, %d carried from an old owner, %d took too long and were taken back",
 		s.hits.Load(), s.plain.Load(), s.leased.Load(), s.refused.Load(), s.carried.Load(), s.late.Load())
 	p.t.Logf("%d kills; %d copies checked, %d of them there, %d stale ones were readers' own doing", p.kills, checked, present, excused)
 	for what, n := range map[string]struct{ have, want int64 }{
-		"transactions":      {s.committed.Load(), 300},
+		"transactions":      {committed, 900},
 		"rollbacks":         {s.rolledBack.Load(), 20},
-		"plain fills":       {s.plain.Load(), 1000},
-		"leased fills":      {s.leased.Load(), 300},
+		"plain fills":       {s.plain.Load(), 1500},
+		"leased fills":      {s.leased.Load(), 1000},
 		"void leases":       {s.refused.Load(), 20},
 		"carried values":    {s.carried.Load(), 20},
 		"kills":             {int64(p.kills), 7},
@@ -216,10 +238,7 @@ func (p *play) account(checked, present, excused int) {
 			p.t.Errorf("only %d %s: that proves little (want at least %d)", n.have, what, n.want)
 		}
 	}
-	if fills := s.plain.Load(); s.late.Load() > fills/20 {
-		p.t.Errorf("%d of %d plain fills took too long: the machine is too busy for this test", s.late.Load(), fills)
-	}
-	if excused > 3 {
+	if excused > present/100 {
 		p.t.Errorf("%d stale copies were excused: too many to be chance", excused)
 	}
 }

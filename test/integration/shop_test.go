@@ -28,9 +28,10 @@ var orgs = []string{"a", "b", "c"}
 // shop is the schema of one database, and the keys of the cache that its rows feed.
 type shop struct {
 	*harness.Database
-	keys    []*key // in the order in which the window passes them
-	version atomic.Int64
-	altered atomic.Bool // the tables have a column more
+	keys      []*key // in the order in which the window passes them
+	version   atomic.Int64
+	altered   atomic.Bool  // the tables have a column more
+	committed atomic.Int64 // transactions
 }
 
 // key is one key of the cache and the query that renders its value.

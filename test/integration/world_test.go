@@ -26,12 +26,13 @@ type world struct {
 	ring     atomic.Pointer[ring] // what clients read
 	trail    *trail
 	stats    stats
+	calm     atomic.Bool    // nothing is written any more: readers read everything
 	progress func() float64 // 0 to 1: where the window of rows is that are written and read most
 }
 
 // stats count the work that was done.
 type stats struct {
-	committed, rolledBack, refusedByDB   atomic.Int64 // transactions
+	rolledBack, refusedByDB              atomic.Int64 // transactions
 	hits, plain, leased, refused, behind atomic.Int64 // reads that found a value, fills by kind, lost leases, leases that another holds
 	carried, late                        atomic.Int64 // fills from the old owner, fills that broke the contract
 }
@@ -172,7 +173,7 @@ func (w *world) report(found []stale) {
 // pick chooses a key: mostly one in the window.
 func (w *world) pick(rng *rand.Rand) *key {
 	s := w.shops[rng.IntN(len(w.shops))]
-	if rng.IntN(8) == 0 {
+	if w.calm.Load() || rng.IntN(8) == 0 {
 		return s.keys[rng.IntN(len(s.keys))]
 	}
 	first := w.progress() * (1 - window)

@@ -66,7 +66,7 @@ func (x *writer) transaction() error {
 		}
 		keys, said = append(keys, touched...), append(said, statement)
 	}
-	end, count := tx.Commit, &x.w.stats.committed
+	end, count := tx.Commit, &x.s.committed
 	what := "commit: "
 	if x.rng.IntN(7) == 0 {
 		end, count, what = tx.Rollback, &x.w.stats.rolledBack, "roll back: "

@@ -9,7 +9,7 @@ import (
 )
 
 // Patience is how long a test waits for what must happen: ten times what it takes on a slow machine.
-const Patience = 60 * time.Second
+const Patience = 120 * time.Second
 
 // Await waits until cond holds, and fails naming what was awaited and what cond said last.
 func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
