@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os/signal"
 	"strconv"
+	"syscall"
 
 	"invalidator/internal/demo"
 )
@@ -39,6 +41,8 @@ func (c demoCmd) Run(e *env) error {
 	if e.log.Enabled(e.ctx, slog.LevelDebug) {
 		o.Log = e.log
 	}
+	// A reader of the story who leaves (demo | head) must not kill the demo before it has removed what it made.
+	signal.Ignore(syscall.SIGPIPE)
 	err := demo.Run(e.ctx, o)
 	switch {
 	case errors.Is(err, demo.ErrFailed):

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,13 +9,10 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"invalidator/internal/obs"
 	"invalidator/internal/ui"
 	"invalidator/mapping"
 	"invalidator/sink"
@@ -65,58 +61,44 @@ func (d *demo) keys() []string { return slices.Sorted(maps.Keys(d.used)) }
 
 // Run plays the demo and removes what it made. Its error is ErrFailed where a copy was not as it should be.
 func Run(ctx context.Context, o Options) (err error) {
-	id := strings.ToLower(fmt.Sprintf("%06x", rand.Uint32()&0xffffff))
+	began := time.Now()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
 	out := ui.New(o.Out)
-	log, file, err := openLog(o.Log, id)
+	out.Failed = func(err error) { leave(fmt.Errorf("telling the story: %w", err)) }
+	id := fmt.Sprintf("%06x", rand.Uint32()&0xffffff)
+	log, err := openLog(o.Log, id)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	defer func() {
-		switch {
-		case file == nil:
-		case err == nil:
-			file.Close()
-			os.Remove(file.Name())
-		default:
-			file.Close()
-			if !errors.Is(err, ErrFailed) && ctx.Err() == nil {
-				tail(out, file.Name())
-			}
-			out.Line("the log of the parts is in %s", file.Name())
-		}
-	}()
+	defer func() { log.close(out, err, ctx.Err() != nil) }()
 	s, err := setStage(ctx, id, o)
 	if s != nil {
-		defer func() {
-			if ctx.Err() != nil {
-				out.Line("\ninterrupted: removing what the demo made")
-			}
-			if left := s.strike(ctx); left != nil {
-				out.Line("%s", out.Bad(left.Error()))
-				err = cmp.Or(err, left)
-				return
-			}
-			out.Line("everything that the demo made is removed again; it took %.1f s", time.Since(began).Seconds())
-		}()
+		defer func() { err = cmp.Or(err, leaveStage(ctx, s, out, began)) }()
 	}
 	if err != nil {
 		return err
 	}
 	d := &demo{
-		stage: s, out: out, updates: o.Updates, used: map[string]bool{},
+		stage: s, out: out, updates: cmp.Or(o.Updates, DefaultUpdates), used: map[string]bool{},
 		// Twelve digits, far above what tests and people use.
 		start: 100_000_000_000 + rand.Uint64N(80_000)*10*perDatabase,
 	}
-	if d.updates == 0 {
-		d.updates = DefaultUpdates
+	d.introduce(log.name())
+	return d.run(ctx, log.Logger, o.wrap)
+}
+
+// leaveStage removes what the demo made, and says so.
+func leaveStage(ctx context.Context, s *stage, out *ui.Printer, began time.Time) error {
+	if ctx.Err() != nil {
+		out.Line("\ninterrupted: removing what the demo made")
 	}
-	name := ""
-	if file != nil {
-		name = file.Name()
+	if err := s.strike(ctx); err != nil {
+		out.Line("%s", out.Bad(err.Error()))
+		return err
 	}
-	d.introduce(name)
-	return d.run(ctx, log, o.wrap)
+	out.Line("everything that the demo made is removed again; it took %.1f s", time.Since(began).Seconds())
+	return nil
 }
 
 func setStage(ctx context.Context, id string, o Options) (*stage, error) {
@@ -124,34 +106,6 @@ func setStage(ctx context.Context, id string, o Options) (*stage, error) {
 		return embedded(id)
 	}
 	return onServices(ctx, id, o.Services)
-}
-
-// openLog makes a log file where log is nil.
-func openLog(log *slog.Logger, id string) (*slog.Logger, *os.File, error) {
-	if log != nil {
-		return log, nil, nil
-	}
-	f, err := os.Create(filepath.Join(os.TempDir(), "invalidator-demo-"+id+".log"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a log file: %w", err)
-	}
-	log, err = obs.NewLog(f, "text", "info")
-	return log, f, err
-}
-
-// tailLines are shown of the log after an unexpected error.
-const tailLines = 20
-
-func tail(out *ui.Printer, name string) {
-	data, err := os.ReadFile(name)
-	if err != nil || len(data) == 0 {
-		return
-	}
-	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
-	out.Line("\nthe end of the log:")
-	for _, l := range lines[max(0, len(lines)-tailLines):] {
-		out.Line("  %s", l)
-	}
 }
 
 // run starts the parts, plays, and stops the parts.
@@ -169,6 +123,7 @@ func (d *demo) run(ctx context.Context, log *slog.Logger, wrap func(sink.Deleter
 	if err != nil {
 		return err
 	}
+	s.later("the topics and the group demo-"+s.id, func(ctx context.Context) error { return removeTopics(ctx, s) })
 	defer d.parts.stop()
 	d.sight = d.parts.sight
 	if err := d.setUp(ctx, wrap); err != nil {

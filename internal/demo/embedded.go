@@ -45,11 +45,11 @@ func embedded(id string) (s *stage, err error) {
 	}
 	s.intro = []string{
 		"embedded: no service is used. In this process stand in",
-		"  for the databases   a generator of the row changes that their feeders would read, over tables in memory",
+		"  for the databases   a generator of the row changes that feeders read, over tables in memory",
 		"  for Kafka           kfake, which speaks Kafka's protocol on " + s.brokers[0],
 		"  for memcached       four small servers that speak its protocol, on loopback ports",
 		"  for etcd            two files",
-		"real are the feed, the envelopes, the mappings, the workers, the ring and the deletes on the wire.",
+		"real are the feed, the envelopes, the mappings, the workers, the ring and the deletes on the wire",
 	}
 	return s, nil
 }

@@ -310,7 +310,7 @@ func (d *demo) slowReader(ctx context.Context, sc *scene, filled map[sink.Copy]s
 	}
 	if stalled := time.Since(last); stalled > d.stage.settle*3/4 {
 		// What stalls longer than settle is outside the promise, and this machine is that slow now.
-		d.detail("slow    it took this machine %s to fill, too close to settle: the reader takes its values back", ms(stalled))
+		d.detail("slow    it took %s to fill, too close to settle: the reader takes its values back", ms(stalled))
 		return d.stage.nodes.forget(wiresOf(filled))
 	}
 	if err := d.sight.settled(ctx, stepLimit, d.records); err != nil {
@@ -320,7 +320,7 @@ func (d *demo) slowReader(ctx context.Context, sc *scene, filled map[sink.Copy]s
 	if err != nil {
 		return err
 	}
-	d.detail("slow    the reader put the old row back on %d copies; after the second round, %v later, %s",
+	d.detail("slow    it put the old row back on %d copies; the second round, %v later: %s",
 		len(filled), d.stage.settle, d.staleCount(v))
 	return nil
 }

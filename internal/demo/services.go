@@ -44,7 +44,6 @@ func onServices(ctx context.Context, id string, at Services) (s *stage, err erro
 			return s, err
 		}
 	}
-	s.later("the topics and the group demo-"+id, func(ctx context.Context) error { return removeTopics(ctx, s) })
 	s.intro = []string{"real services: Kafka at " + at.Kafka + ", " + etcd.about()}
 	return s, nil
 }

@@ -96,7 +96,7 @@ var steps = []step{
 // resizing is played last: from then on clients read under two rings.
 var resizing = step{
 	title: "A resize in progress",
-	note:  "shard s01 grows; clients read its new keys at the new owner, then at the old: both have copies, both go",
+	note:  "shard s01 grows; clients read a moved key at its new owner, then at its old: both copies go",
 	table: users, rows: movable, resize: true,
 	writes: func(id uint64) []write { return []write{update(users, id, id, "city", "Turin")} },
 }

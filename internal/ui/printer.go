@@ -8,17 +8,20 @@ import (
 )
 
 // Width is the most columns that a line should take.
-const Width = 110
+const Width = 100
 
 // Printer writes lines. It is for one goroutine.
 type Printer struct {
+	// Failed is told that a line could not be written: whoever read has gone. nil: nobody asks.
+	Failed func(error)
+
 	w      io.Writer
 	colour bool
 }
 
 // New looks at w and at the environment for whether colours are wanted.
 func New(w io.Writer) *Printer {
-	return &Printer{w, isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return &Printer{w: w, colour: isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
 func isTerminal(w io.Writer) bool {
@@ -31,7 +34,11 @@ func isTerminal(w io.Writer) bool {
 }
 
 // Line writes a line.
-func (p *Printer) Line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n", args...) }
+func (p *Printer) Line(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.w, format+"\n", args...); err != nil && p.Failed != nil {
+		p.Failed(err)
+	}
+}
 
 // Title writes a heading with an empty line before it.
 func (p *Printer) Title(format string, args ...any) {

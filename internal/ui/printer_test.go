@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -27,9 +28,24 @@ func TestColours(t *testing.T) {
 
 func TestWrapped(t *testing.T) {
 	var b bytes.Buffer
-	word := strings.Repeat("x", 50)
+	word := strings.Repeat("x", 45)
 	New(&b).Wrapped("  keys ", []string{word, word, "end"})
 	if got, want := b.String(), "  keys "+word+" "+word+"\n       end\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestAReaderWhoHasGoneIsTold(t *testing.T) {
+	p := New(closed{})
+	p.Line("to nobody who asks")
+	var told error
+	p.Failed = func(err error) { told = err }
+	p.Line("to nobody")
+	if told == nil {
+		t.Error("nobody was told")
 	}
 }
