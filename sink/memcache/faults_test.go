@@ -398,7 +398,7 @@ func TestBackOffDoublesUpToItsBound(t *testing.T) {
 		s := &sender{node: newNode("n", 1, 1), log: slog.New(slog.DiscardHandler), opts: &Options{BackoffMin: 50 * time.Millisecond, BackoffMax: 2 * time.Second}}
 		for _, want := range []int{50, 100, 200, 400, 800, 1600, 2000, 2000} {
 			began := time.Now()
-			s.failed(t.Context(), io.EOF, 1)
+			s.failed(t.Context(), io.EOF, nil)
 			if took, most := time.Since(began), time.Duration(want)*time.Millisecond; took < most/2 || took > most {
 				t.Errorf("paused %s, want %s to %s", took, most/2, most)
 			}
@@ -406,7 +406,7 @@ func TestBackOffDoublesUpToItsBound(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began := time.Now()
-		if s.failed(ctx, io.EOF, 1); time.Since(began) > 0 {
+		if s.failed(ctx, io.EOF, nil); time.Since(began) > 0 {
 			t.Error("paused though its context has ended")
 		}
 	})
@@ -465,4 +465,33 @@ func TestH3_OneConnectionCarriesEverything(t *testing.T) {
 	if n := node.Len(); n != 0 {
 		t.Errorf("%d keys are still there", n)
 	}
+}
+
+// A connection that is slow to come holds up nothing that another one can carry.
+func TestASlowConnectHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open atomic.Int64
+		n, w, log := newNode("n", 2, 1<<20), make(acks, 10), slog.New(slog.DiscardHandler)
+		ctx, cancel := context.WithCancel(t.Context())
+		slow := &sender{node: n, slot: 0, maxKeys: 10, log: log, opts: &quick, open: func(ctx context.Context) (link, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		good := &sender{node: n, slot: 1, maxKeys: 10, log: log, opts: &quick, open: func(context.Context) (link, error) {
+			return fakeLink{&open}, nil
+		}}
+		go slow.run(ctx)
+		synctest.Wait() // it is the first to wait for work
+		go good.run(ctx)
+		for range 5 {
+			synctest.Wait()
+			n.push("k", w)
+			if synctest.Wait(); len(w) != 1 {
+				t.Fatal("the delete waits for the slow connection")
+			}
+			<-w
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

@@ -137,10 +137,15 @@ func (n *node) giveBack(slot int, batch []entry, firstFailed bool) {
 	for i := range batch {
 		batch[i].careful = true
 	}
+	n.requeue(slot, batch, firstFailed)
+	signal(n.wake) // for another sender, while this one pauses
+}
+
+func (n *node) requeue(slot int, batch []entry, firstFailed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.slots[slot].oldest = 0
-	if firstFailed && len(batch) > 0 {
+	if firstFailed {
 		n.mu.queue = append(n.mu.queue, batch[0])
 		batch = batch[1:]
 	}

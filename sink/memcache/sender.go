@@ -71,7 +71,7 @@ func (s *sender) run(ctx context.Context) {
 			signal(s.node.wake) // a sender that has its connection shall not wait for this one's
 			link, err := s.open(ctx)
 			if err != nil {
-				s.failed(ctx, err, 0)
+				s.failed(ctx, err, nil)
 				continue
 			}
 			s.link = link
@@ -126,9 +126,7 @@ func (s *sender) deliver(ctx context.Context, batch []entry) {
 		s.settle(rest[:1], rest[1:], refused.Answer)
 		rest = rest[1:]
 	}
-	var answer *answerError
-	s.node.giveBack(s.slot, rest, errors.As(err, &answer))
-	s.failed(ctx, err, len(rest))
+	s.failed(ctx, err, rest)
 }
 
 // refuseUnsendable answers for the node where a key must not be written to a socket: it would be cut short, read as several
@@ -166,12 +164,15 @@ func (s *sender) succeeded() {
 	}
 }
 
-// failed closes the connection, notes that so many deletes have to be sent again, and pauses: longer each time, until
-// something is answered.
-func (s *sender) failed(ctx context.Context, err error, again int) {
+// failed closes the connection, gives back what had no answer, and pauses: longer each time, until something is answered.
+func (s *sender) failed(ctx context.Context, err error, rest []entry) {
 	s.hangUp()
-	if s.node.attempted(s.slot, err, again) {
+	if s.node.attempted(s.slot, err, len(rest)) {
 		s.log.Warn("node does not answer its deletes; they are kept and sent again", "err", err)
+	}
+	if len(rest) > 0 {
+		var answer *answerError
+		s.node.giveBack(s.slot, rest, errors.As(err, &answer))
 	}
 	s.pause = min(max(2*s.pause, s.opts.BackoffMin), s.opts.BackoffMax)
 	timer := time.NewTimer(s.pause/2 + rand.N(s.pause/2+1))

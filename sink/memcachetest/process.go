@@ -58,8 +58,17 @@ func (p *Process) stop() {
 	p.cmd.Wait()
 }
 
-// Stall stops the process in its tracks, as a machine that swaps does: connections stay open and nothing is answered.
-func (p *Process) Stall() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+// Stall stops the process in its tracks, as a machine that swaps does: connections stay open and nothing is answered. It
+// returns when every thread stands still.
+func (p *Process) Stall() error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stopping memcached: %w", err)
+	}
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
+		return fmt.Errorf("waiting for memcached to stop: %w", err)
+	}
+	return nil
+}
 
 // Resume lets a stalled process go on.
 func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
