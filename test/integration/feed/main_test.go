@@ -1,0 +1,46 @@
+//go:build integration
+
+package feed
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"invalidator/sink"
+	"invalidator/test/integration/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(exit{m}) }
+
+type exit struct{ m *testing.M }
+
+func (e exit) Run() int {
+	code := e.m.Run()
+	harness.RemoveBinary()
+	return code
+}
+
+// pipeline is a configuration for feeders alone: its ring names a node that nobody asks.
+func pipeline(t *testing.T, dbs ...*harness.Database) *harness.Pipeline {
+	var tables []string
+	for _, d := range dbs {
+		tables = append(tables, d.Schema+".items")
+	}
+	return harness.New(t, harness.Options{
+		Databases: dbs,
+		Mappings: map[string]string{"items.yaml": fmt.Sprintf(`
+version: 1
+team: items
+contact: "#items"
+pools: [item]
+mappings:
+  - {name: item, tables: [%s], keys: ["item:{id}:{note}"]}
+`, strings.Join(tables, ", "))},
+		Record: sink.Record{Shards: []sink.Shard{{ID: "s0", Weight: 1, Primary: sink.Node{Addr: "127.0.0.1:1"}}}},
+		Settle: time.Second,
+	})
+}

@@ -1,0 +1,178 @@
+//go:build integration
+
+package feed
+
+import (
+	"database/sql"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"invalidator/test/integration/harness"
+)
+
+// A row version as an operation on it: the delete of version 7 of items' row 3 is {"items", "d", "3", 7}.
+type event struct {
+	table, op, key string
+	version        int64
+}
+
+// writer commits and rolls back random transactions on one database and keeps its own books. Every write gives a row a
+// version that no other row ever has, so that each event is one of a kind.
+type writer struct {
+	*harness.Database
+	rng          *rand.Rand
+	version      int64
+	rows         map[string]map[string]int64 // table -> key -> version, as committed
+	committed    map[event]bool
+	rolledBack   map[event]bool
+	transactions int
+}
+
+var tables = []string{"items", "pairs"}
+
+func newWriter(t *testing.T, kind harness.Kind, seed uint64) *writer {
+	w := &writer{
+		Database: harness.NewDatabase(t, kind), rng: rand.New(rand.NewPCG(seed, 1)),
+		rows: map[string]map[string]int64{}, committed: map[event]bool{}, rolledBack: map[event]bool{},
+	}
+	w.Do(t,
+		`CREATE TABLE items (id bigint PRIMARY KEY, version bigint NOT NULL, note varchar(2000))`,
+		`CREATE TABLE pairs (a bigint, b bigint, version bigint NOT NULL, note varchar(2000), PRIMARY KEY (b, a))`)
+	for _, table := range tables {
+		w.rows[table] = map[string]int64{}
+		if kind == harness.Postgres { // so that a delete says which version it deletes
+			w.Do(t, "ALTER TABLE "+table+" REPLICA IDENTITY FULL")
+		}
+	}
+	return w
+}
+
+// large is the statements of the transaction that begins each run.
+const large = 300
+
+// run makes n transactions.
+func (w *writer) run(n int) error {
+	for i := range n {
+		statements, rollBack := 1+w.rng.IntN(4), w.rng.IntN(4) == 0
+		if i == 0 {
+			statements, rollBack = large, false
+		}
+		if err := w.transaction(statements, rollBack); err != nil {
+			return fmt.Errorf("%s: %w", w.Kind, err)
+		}
+		w.transactions++
+	}
+	return nil
+}
+
+// transaction runs n statements and perhaps some that a savepoint undoes, and commits or rolls back.
+func (w *writer) transaction(n int, rollBack bool) error {
+	tx, err := w.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	after := clone(w.rows)
+	done, err := w.write(tx, after, n)
+	if err != nil {
+		return err
+	}
+	if w.rng.IntN(4) == 0 { // what follows a savepoint is undone
+		if _, err := tx.Exec("SAVEPOINT s"); err != nil {
+			return err
+		}
+		events, err := w.write(tx, clone(after), 1+w.rng.IntN(3))
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("ROLLBACK TO SAVEPOINT s"); err != nil {
+			return err
+		}
+		w.note(w.rolledBack, events)
+	}
+	if rollBack {
+		w.note(w.rolledBack, done)
+		return tx.Rollback()
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	w.note(w.committed, done)
+	w.rows = after
+	return nil
+}
+
+func clone(rows map[string]map[string]int64) map[string]map[string]int64 {
+	c := map[string]map[string]int64{}
+	for table := range rows {
+		c[table] = maps.Clone(rows[table])
+	}
+	return c
+}
+
+func (w *writer) note(books map[event]bool, events []event) {
+	for _, e := range events {
+		books[e] = true
+	}
+}
+
+// write runs n statements and says what they did, in rows and as events.
+func (w *writer) write(tx *sql.Tx, rows map[string]map[string]int64, n int) (done []event, err error) {
+	for range n {
+		table := tables[w.rng.IntN(len(tables))]
+		w.version++
+		key, now := strconv.Itoa(w.rng.IntN(300)), w.version
+		was, there := rows[table][key]
+		moved := strconv.Itoa(w.rng.IntN(300))
+		_, taken := rows[table][moved]
+		switch {
+		case !there:
+			err = w.insert(tx, table, key, now)
+			done = append(done, event{table, "c", key, now})
+			rows[table][key] = now
+		case w.rng.IntN(4) == 0:
+			_, err = tx.Exec(fmt.Sprintf("DELETE FROM %s WHERE %s", table, where(table, key)))
+			done = append(done, event{table, "d", key, was})
+			delete(rows[table], key)
+		case w.rng.IntN(4) == 0 && !taken: // the key changes: a delete under the old and a create under the new
+			_, err = tx.Exec(fmt.Sprintf("UPDATE %s SET %s, version = %d WHERE %s", table, keySet(table, moved), now, where(table, key)))
+			done = append(done, event{table, "d", key, was}, event{table, "c", moved, now})
+			delete(rows[table], key)
+			rows[table][moved] = now
+		default:
+			_, err = tx.Exec(fmt.Sprintf("UPDATE %s SET version = %d WHERE %s", table, now, where(table, key)))
+			done = append(done, event{table, "u", key, now})
+			rows[table][key] = now
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return done, nil
+}
+
+func (w *writer) insert(tx *sql.Tx, table, key string, version int64) error {
+	columns, values := "id", key
+	if table == "pairs" {
+		columns, values = "a, b", "7, "+key
+	}
+	_, err := tx.Exec(fmt.Sprintf("INSERT INTO %s (%s, version, note) VALUES (%s, %d, '%0*d')", table, columns, values, version, 20+w.rng.IntN(1000), 0))
+	return err
+}
+
+func where(table, key string) string {
+	if table == "pairs" {
+		return "a = 7 AND b = " + key
+	}
+	return "id = " + key
+}
+
+func keySet(table, key string) string {
+	if table == "pairs" {
+		return "b = " + key
+	}
+	return "id = " + key
+}
