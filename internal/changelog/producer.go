@@ -2,13 +2,18 @@ package changelog
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
+	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// requestRoom is what a produce request holds beside its one batch.
+// requestRoom keeps a batch on the state topic below what a broker takes by default, in bytes.
 const requestRoom = 64 << 10
 
 // produceTimeout is how long a broker may wait for its replicas before it answers "timed out" and is asked again.
@@ -47,4 +52,116 @@ func produceAll(ctx context.Context, cl *kgo.Client, rs ...*kgo.Record) error {
 		}
 	}
 	return nil
+}
+
+const (
+	// recordOverhead is what a batch of one record holds beside key and value: 61 bytes of header, lengths, rounded up.
+	recordOverhead = 512
+
+	// newTopicAge is how often a producer may ask for metadata: a table's first record waits for it.
+	newTopicAge = 250 * time.Millisecond
+)
+
+// Producer writes changes. One source has one producer, so that no source waits for another's records. Its callers bound
+// what is under way; it never blocks.
+type Producer struct {
+	settings Settings
+	cl       *kgo.Client
+	adm      *kadm.Client
+
+	mu     sync.Mutex
+	limits map[string]int // topic -> the largest batch
+}
+
+// OpenProducer makes a producer; it talks to no broker yet. inFlight is the most records that the caller has under way.
+func OpenProducer(o Options, s Settings, inFlight int) (*Producer, error) {
+	p := &Producer{settings: s, limits: make(map[string]int)}
+	var err error
+	p.cl, err = o.Client(append(ProducerOpts(p.maxBatch),
+		kgo.MaxBufferedRecords(inFlight), kgo.MetadataMinAge(newTopicAge))...)
+	if err != nil {
+		return nil, err
+	}
+	p.adm = kadm.NewClient(p.cl)
+	return p, nil
+}
+
+// Close fails the records that are still under way.
+func (p *Producer) Close() { p.cl.Close() }
+
+func (p *Producer) maxBatch(topic string) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n, ok := p.limits[topic]; ok {
+		return int32(n)
+	}
+	return DefaultMaxMessageBytes // asked for no topic, when the client is made
+}
+
+// Topic is a change topic as a producer sees it.
+type Topic struct {
+	Name      string
+	MaxRecord int // bytes of key and value together that the topic takes
+	Findings  []Finding
+}
+
+// Ensure makes a change topic where it is missing, and asks what it takes. It comes before the first Produce to it. lower
+// gives the bytes of a record that a topic really takes, by its name, where its own limit turned out to be too high.
+func (p *Producer) Ensure(ctx context.Context, name string, lower map[string]int) (Topic, error) {
+	name, limit, findings, err := EnsureChangeTopic(ctx, p.adm, p.settings.Change(name))
+	if err != nil {
+		return Topic{}, err
+	}
+	if n, ok := lower[name]; ok {
+		limit = min(limit, n+recordOverhead)
+	}
+	limit = max(limit, 2*recordOverhead)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limits[name] = limit
+	return Topic{name, limit - recordOverhead, findings}, nil
+}
+
+// Produce sends one record, in the order of calls within a key; key nil is null. done is called once, from another
+// goroutine, when every in-sync replica has the record (nil), or when it never will be known to (*ProduceError); it must
+// not block. Until then key and value must not be changed. A broker that is away is waited for.
+func (p *Producer) Produce(topic string, key, value []byte, done func(error)) {
+	r := &kgo.Record{Topic: topic, Key: key, Value: value}
+	p.cl.Produce(context.Background(), r, func(r *kgo.Record, err error) {
+		if err != nil {
+			err = &ProduceError{Topic: r.Topic, Bytes: len(r.Key) + len(r.Value), Err: err}
+		}
+		done(err)
+	})
+}
+
+// ProduceError is a record that was not written.
+type ProduceError struct {
+	Topic string
+	Bytes int // of its key and value
+	Err   error
+}
+
+func (e *ProduceError) Error() string {
+	s := fmt.Sprintf("writing a record of %d bytes to topic %s: %v", e.Bytes, e.Topic, e.Err)
+	if errors.Is(e.Err, kerr.TopicAuthorizationFailed) || errors.Is(e.Err, kerr.ClusterAuthorizationFailed) {
+		s += " (allow this user to write to it)"
+	}
+	return s
+}
+
+func (e *ProduceError) Unwrap() error { return e.Err }
+
+// TooLarge reports whether a smaller record may be taken.
+func (e *ProduceError) TooLarge() bool {
+	return errors.Is(e.Err, kerr.MessageTooLarge) || errors.Is(e.Err, kerr.RecordListTooLarge)
+}
+
+// Retryable reports whether the record may be taken later, or in a smaller form, without anybody's help.
+func (e *ProduceError) Retryable() bool { return e.TooLarge() || retryable(e.Err) }
+
+// retryable reports whether a Kafka error may pass by itself: all but the broker's own plain refusals.
+func retryable(err error) bool {
+	var ke *kerr.Error
+	return !errors.As(err, &ke) || ke.Retriable || errors.Is(err, kerr.UnknownTopicOrPartition)
 }
