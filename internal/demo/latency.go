@@ -3,7 +3,10 @@ package demo
 import (
 	"context"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -50,7 +53,20 @@ func (d *demo) latencies(ctx context.Context) error {
 		d.out.Line("  %-10s %9s %9s %9s   < %s %s", db.name(), ms(percentile(times, 50)), ms(percentile(times, 99)), ms(times[len(times)-1]), ms(goal), met)
 	}
 	d.out.Line("  %d copies were there before, on the owners of %d keys", filled, 2*n*len(d.stage.databases))
+	if load := machineLoad(); load != "" {
+		d.out.Line("  meanwhile %s processes wanted this machine's %d CPUs: the goal is meant for an idle one", load, runtime.NumCPU())
+	}
 	return nil
+}
+
+// machineLoad is how many processes wanted to run during the last minute; empty where the system does not say.
+func machineLoad() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	load, _, _ := strings.Cut(string(data), " ")
+	return load
 }
 
 // paced updates n rows, one a tick.
