@@ -23,7 +23,8 @@ func TestA10Charsets(t *testing.T) {
 			for start := rune(0x80); start < 0xfffd; start += 256 {
 				var sql []string
 				for r := start; r < start+256 && r < 0xfffd; r++ {
-					if !unicode.In(r, unicode.Cs, unicode.Co) {
+					many := unicode.In(r, unicode.Han, unicode.Hangul) && r%4 != 0 // a sample of these will do
+					if !many && !unicode.In(r, unicode.Cs, unicode.Co) {
 						sql = append(sql, fmt.Sprintf("HEX(CONVERT(_utf8mb4'%c' USING %s))", r, name))
 					}
 				}

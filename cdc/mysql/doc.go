@@ -27,7 +27,8 @@
 // # What it refuses
 //
 // An event that may hold rows and that it does not know stops the source. A statement logged as text (an old session under
-// binlog_format=STATEMENT) cannot be turned into rows: it is logged as an error.
+// binlog_format=STATEMENT) cannot be turned into rows: it is logged as an error. The rows of an XA transaction stand in the log at
+// its XA PREPARE: they are handed over then, with a warning, and not again at its XA COMMIT.
 //
 // # Goroutines and memory
 //

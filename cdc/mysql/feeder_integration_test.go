@@ -300,11 +300,17 @@ func TestA18FunctionalIndex(t *testing.T) {
 func TestXATransactions(t *testing.T) {
 	onBoth(t, func(b *bed) {
 		b.do("CREATE TABLE u (id INT PRIMARY KEY)")
-		tp := b.run(b.feeder(), cdc.Position{})
+		var log logs
+		f := b.feeder()
+		f.log = log.logger()
+		tp := b.run(f, cdc.Position{})
 		x := "'" + b.db + "'"
 		b.do("XA START "+x, "INSERT INTO u VALUES (1)", "XA END "+x, "XA PREPARE "+x, "XA COMMIT "+x,
 			"XA START "+x, "INSERT INTO u VALUES (2)", "XA END "+x, "XA COMMIT "+x+" ONE PHASE", "INSERT INTO u VALUES (3)")
 		b.wants(tp.take(3), "u c - {id=1}", "u c - {id=2}", "u c - {id=3}")
+		if n := strings.Count(log.String(), "XA PREPARE"); n != 1 {
+			t.Errorf("%d warnings of rows that are not committed yet, want 1: %s", n, log.String())
+		}
 		tp.stop()
 		again := b.run(b.feeder(), tp.last())
 		b.do("INSERT INTO u VALUES (4)")

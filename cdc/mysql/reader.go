@@ -103,6 +103,9 @@ func (r *reader) event(ctx context.Context, e *replication.BinlogEvent, checksum
 func (r *reader) other(ctx context.Context, e *replication.BinlogEvent) error {
 	switch e.Header.EventType {
 	case replication.XA_PREPARE_LOG_EVENT:
+		if g, ok := e.Event.(*replication.GenericEvent); ok && r.tx.ordinal > 0 && (len(g.Data) == 0 || g.Data[0] == 0) { // not ONE PHASE
+			r.f.log.Warn("rows of an XA transaction were handed over at its XA PREPARE, before its XA COMMIT shows them", "gtid", r.tx.text)
+		}
 		return r.end(ctx, e)
 	case replication.INCIDENT_EVENT:
 		return r.f.gap(r.start, errors.New("the server says that its log lacks events (an incident event)"))
