@@ -202,6 +202,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
 // spell writes a text in upper and lower case at random.
 func spell(rng *rand.Rand, s string) string {
 	return strings.Map(func(r rune) rune {

@@ -14,8 +14,19 @@ const Patience = 120 * time.Second
 // Await waits until cond holds, and fails naming what was awaited and what cond said last.
 func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
 	t.Helper()
+	await(t, what, 200*time.Millisecond, cond)
+}
+
+// AwaitQuick is Await that looks again and again without getting slower, for what is measured or must be met in time.
+func AwaitQuick(t testing.TB, what string, cond func() (ok bool, state string)) {
+	t.Helper()
+	await(t, what, 2*time.Millisecond, cond)
+}
+
+func await(t testing.TB, what string, slowest time.Duration, cond func() (ok bool, state string)) {
+	t.Helper()
 	deadline := time.Now().Add(Patience)
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(2*pause, slowest) {
 		ok, state := cond()
 		if ok {
 			return
@@ -33,7 +44,7 @@ func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
 
 var uniques atomic.Int64
 
-// unique is a short text that no other test uses, good for names in every service.
-func unique() string {
+// Unique is a short text that no other test uses, good for names in every service.
+func Unique() string {
 	return fmt.Sprintf("t%x_%x", time.Now().UnixMilli()&0xffffffff, os.Getpid()<<8+int(uniques.Add(1)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -158,11 +159,53 @@ func (n *Node) Delete(key string) error {
 	return err
 }
 
+// SetAll stores one value under many keys.
+func (n *Node) SetAll(keys []string, value string) error {
+	return n.all(keys, func(k string) string { return fmt.Sprintf("ms %s %d q\r\n%s\r\n", k, len(value), value) }, nil)
+}
+
+// Present are those of the keys that have a value, or a lease.
+func (n *Node) Present(keys []string) ([]string, error) {
+	var out []string
+	err := n.all(keys, func(k string) string { return "mg " + k + " k q\r\n" }, func(line string) bool {
+		key, ok := strings.CutPrefix(line, "HD k")
+		out = append(out, key)
+		return ok
+	})
+	return out, err
+}
+
+// all sends a quiet command a key. What is answered goes to line, which says whether it was well-formed.
+func (n *Node) all(keys []string, command func(string) string, line func(string) bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for batch := range slices.Chunk(keys, 500) {
+		var b strings.Builder
+		for _, k := range batch {
+			b.WriteString(command(k))
+		}
+		answer, err := n.say(b.String() + "mn\r\n")
+		for ; err == nil && answer != "MN"; answer, err = n.line() {
+			if line == nil || !line(answer) {
+				return fmt.Errorf("%s answered %q", n.Addr, answer)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (n *Node) say(command string) (string, error) {
 	n.c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := n.c.Write([]byte(command)); err != nil {
 		return "", err
 	}
+	return n.line()
+}
+
+func (n *Node) line() (string, error) {
 	line, err := n.r.ReadString('\n')
 	return strings.TrimRight(line, "\r\n"), err
 }

@@ -37,7 +37,7 @@ var service = map[Kind]string{MySQL: "MYSQL", MariaDB: "MARIADB", Postgres: "POS
 // NewDatabase makes a database and removes it when the test ends.
 func NewDatabase(t testing.TB, kind Kind) *Database {
 	t.Helper()
-	d := &Database{Kind: kind, Name: unique(), addr: services.Addr(service[kind])}
+	d := &Database{Kind: kind, Name: Unique(), addr: services.Addr(service[kind])}
 	d.Schema = d.Name
 	admin := d.open(t, "")
 	create := "CREATE DATABASE " + d.Name

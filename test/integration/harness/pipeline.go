@@ -24,8 +24,10 @@ import (
 type Pipeline struct {
 	t      testing.TB
 	ID     string
+	Dir    string // of the files: mappings.d is in it
 	File   string // the configuration
 	Config *config.Config
+	kafka  *kgo.Client
 	adm    *kadm.Client
 	etcd   *clientv3.Client
 	epoch  int64
@@ -33,19 +35,25 @@ type Pipeline struct {
 
 // Options are what a test chooses.
 type Options struct {
+	ID        string // of everything that is made; default: one that nobody uses
 	Databases []*Database
 	Mappings  map[string]string // file name -> YAML
 	Record    sink.Record       // the first ring; its epoch is chosen here
 	Settle    time.Duration
 	Include   string // default: every table of the database
+	Sources   string // more sources, as lines of YAML
 }
 
 // New writes the configuration, the mappings and the first ring record. Topics, group, etcd keys and databases are removed
 // when the test ends.
 func New(t testing.TB, o Options) *Pipeline {
 	t.Helper()
-	p := &Pipeline{t: t, ID: unique()}
+	p := &Pipeline{t: t, ID: o.ID}
+	if p.ID == "" {
+		p.ID = Unique()
+	}
 	dir := t.TempDir()
+	p.Dir = dir
 	if err := os.Mkdir(filepath.Join(dir, "mappings.d"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +92,7 @@ func (p *Pipeline) yaml(o Options) string {
 		fmt.Fprintf(&b, "  - {name: %s-%s, type: %s, hosts: [%q], user: cdc, password: cdc-password, include: [%q]%s}\n",
 			p.ID, d.Kind, kind, d.addr, d.Schema+"."+include, extra)
 	}
+	b.WriteString(o.Sources)
 	return b.String()
 }
 
@@ -95,7 +104,7 @@ func (p *Pipeline) connect() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.adm = kadm.NewClient(cl)
+	p.kafka, p.adm = cl, kadm.NewClient(cl)
 	p.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{services.Addr("ETCD")}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		p.t.Fatal(err)
@@ -156,6 +165,44 @@ func (p *Pipeline) Feed() *Process { return Start(p.t, "feed", "feed", "--config
 
 // Work starts a worker process.
 func (p *Pipeline) Work() *Process { return Start(p.t, "run", "run", "--config", p.File) }
+
+// Produced is how many records the change topic of a table holds.
+func (p *Pipeline) Produced(d *Database, table string) int64 {
+	p.t.Helper()
+	ends, err := p.adm.ListEndOffsets(p.t.Context(), p.Source(d.Kind)+"."+d.Schema+"."+table)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	n := int64(0)
+	ends.Each(func(e kadm.ListedOffset) { n += max(0, e.Offset) })
+	return n
+}
+
+// Write puts a record on a topic of somebody else's. Its name begins with the pipeline's ID, so that it is removed at the end.
+func (p *Pipeline) Write(topic, key, value string) {
+	p.t.Helper()
+	if !strings.HasPrefix(topic, p.ID) {
+		p.t.Fatalf("topic %s does not begin with %s", topic, p.ID)
+	}
+	r := &kgo.Record{Topic: topic}
+	if key != "" {
+		r.Key = []byte(key)
+	}
+	if value != "" {
+		r.Value = []byte(value)
+	}
+	if err := p.kafka.ProduceSync(p.t.Context(), r).FirstErr(); err != nil {
+		p.t.Fatalf("writing to %s: %v", topic, err)
+	}
+}
+
+// CreateTopic makes a topic of somebody else's.
+func (p *Pipeline) CreateTopic(name string) {
+	p.t.Helper()
+	if _, err := p.adm.CreateTopic(p.t.Context(), 1, 1, nil, name); err != nil {
+		p.t.Fatalf("making topic %s: %v", name, err)
+	}
+}
 
 // AwaitDelivered waits until the workers' commits have reached the end of every change topic.
 func (p *Pipeline) AwaitDelivered() {
