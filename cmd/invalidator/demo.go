@@ -17,16 +17,16 @@ type demoCmd struct {
 	Embedded bool `help:"Use no service: stand-ins for all of them run in this process."`
 	Updates  int  `help:"Updates of each database whose latency is measured." default:"200"`
 
-	Host           string `help:"Where the services of ./dev up are; the other flags are their ports." default:"127.0.0.1" placeholder:"HOST"`
-	KafkaPort      int    `default:"19092" env:"KAFKA_PORT" placeholder:"N"`
-	MysqlPort      int    `default:"13306" env:"MYSQL_PORT" placeholder:"N"`
-	MariadbPort    int    `default:"13307" env:"MARIADB_PORT" placeholder:"N"`
-	PostgresPort   int    `default:"15432" env:"POSTGRES_PORT" placeholder:"N"`
-	EtcdPort       int    `default:"12379" env:"ETCD_PORT" placeholder:"N"`
-	Memcached1Port int    `default:"21211" env:"MEMCACHED1_PORT" placeholder:"N"`
-	Memcached2Port int    `default:"21212" env:"MEMCACHED2_PORT" placeholder:"N"`
-	Memcached3Port int    `default:"21213" env:"MEMCACHED3_PORT" placeholder:"N"`
-	Memcached4Port int    `default:"21214" env:"MEMCACHED4_PORT" placeholder:"N"`
+	Host           string `help:"Where the services of ./dev up are; the other flags are their ports." default:"127.0.0.1"`
+	KafkaPort      int    `default:"19092" env:"KAFKA_PORT"`
+	MysqlPort      int    `default:"13306" env:"MYSQL_PORT"`
+	MariadbPort    int    `default:"13307" env:"MARIADB_PORT"`
+	PostgresPort   int    `default:"15432" env:"POSTGRES_PORT"`
+	EtcdPort       int    `default:"12379" env:"ETCD_PORT"`
+	Memcached1Port int    `name:"memcached1-port" default:"21211" env:"MEMCACHED1_PORT"`
+	Memcached2Port int    `name:"memcached2-port" default:"21212" env:"MEMCACHED2_PORT"`
+	Memcached3Port int    `name:"memcached3-port" default:"21213" env:"MEMCACHED3_PORT"`
+	Memcached4Port int    `name:"memcached4-port" default:"21214" env:"MEMCACHED4_PORT"`
 }
 
 // maxUpdates keeps a demo a demo.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ func (d *demo) latencies(ctx context.Context) error {
 	}
 	d.records += n * len(d.stage.databases)
 	d.out.Line("  %-10s %9s %9s %9s %9s", "", "median", "p99", "slowest", "p99 goal")
+	missed := false
 	for i, db := range d.stage.databases {
 		times, err := d.measured(ctx, mark, sent[i])
 		if err != nil {
@@ -48,24 +50,25 @@ func (d *demo) latencies(ctx context.Context) error {
 		}
 		met := d.out.Good("met")
 		if percentile(times, 99) >= goal {
-			met = d.out.Bad("missed")
+			missed, met = true, d.out.Bad("missed")
 		}
 		d.out.Line("  %-10s %9s %9s %9s   < %s %s", db.name(), ms(percentile(times, 50)), ms(percentile(times, 99)), ms(times[len(times)-1]), ms(goal), met)
 	}
 	d.out.Line("  %d copies were there before, on the owners of %d keys", filled, 2*n*len(d.stage.databases))
-	if load := machineLoad(); load != "" {
-		d.out.Line("  meanwhile %s processes wanted this machine's %d CPUs: the goal is meant for an idle one", load, runtime.NumCPU())
+	if load := machineLoad(); missed && load > float64(runtime.NumCPU()) {
+		d.out.Line("  this machine is busy: %.0f processes want its %d CPUs, and the goal is meant for an idle one", load, runtime.NumCPU())
 	}
 	return nil
 }
 
-// machineLoad is how many processes wanted to run during the last minute; empty where the system does not say.
-func machineLoad() string {
+// machineLoad is how many processes wanted to run during the last minute; 0 where the system does not say.
+func machineLoad() float64 {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
-		return ""
+		return 0
 	}
-	load, _, _ := strings.Cut(string(data), " ")
+	minute, _, _ := strings.Cut(string(data), " ")
+	load, _ := strconv.ParseFloat(minute, 64)
 	return load
 }
 
