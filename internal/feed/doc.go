@@ -12,7 +12,8 @@
 //
 // Each run of a source takes the next generation after the highest on the state topic and removes the older ones once it
 // has saved a position of its own. Of two processes that feed the same source, the one that started later wins, and the
-// other only writes changes again; choosing one leader among several is not done here.
+// other only writes changes again; choosing one leader among several is not done here. A gap that a run meets because the
+// other has moved on meanwhile is none: the next run begins where the other came to.
 //
 // Callers: internal/app, which makes the service's own topics first (changelog.EnsureTopics).
 package feed

@@ -17,8 +17,8 @@ import (
 // replicas; what lies between two is sent again after a crash.
 const DefaultSaveEvery = 200 * time.Millisecond
 
-// Back-off of a source between two runs: it doubles from the first to the second, and begins again once the source's
-// position has moved.
+// Back-off of a source between two runs: it doubles from the first to the second, and begins again after a run that lasted
+// and moved the source's position.
 const (
 	retryFirst, retryMost = 200 * time.Millisecond, 10 * time.Second // it may pass by itself
 	standFirst, standMost = 30 * time.Second, time.Minute            // a person must act: an error a minute shows that it still stands
@@ -123,6 +123,7 @@ func (s *source) supervise(ctx context.Context) {
 	var wait time.Duration
 	for {
 		s.metrics.state.Set(stateStarting)
+		begin := time.Now()
 		progress, err := s.run(ctx)
 		if ctx.Err() != nil {
 			if err != nil {
@@ -132,7 +133,7 @@ func (s *source) supervise(ctx context.Context) {
 		}
 		s.metrics.failures.Inc()
 		s.learnLimit(err)
-		if progress {
+		if progress && time.Since(begin) > steadyAfter { // two readers that cut each other both get on a little
 			wait = 0
 		}
 		wait = s.report(err, wait)

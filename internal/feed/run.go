@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"invalidator/cdc"
@@ -15,15 +16,20 @@ import (
 // stallAfter is how long the oldest record may wait for its acknowledgement before that is told.
 const stallAfter = 10 * time.Second
 
-// steadyAfter is how long a run without any position to save must last to count as a recovery: an idle source.
+// watchEvery is how often a run looks whether Kafka answers.
+const watchEvery = time.Second
+
+// steadyAfter is how long a run must last to begin the back-off anew, and to count as a recovery where it had no position
+// to save: an idle source.
 const steadyAfter = 15 * time.Second
 
 // maxPooled bounds a buffer that is kept for reuse, in bytes: a rare large row must not stay.
 const maxPooled = 64 << 10
 
 var (
-	errEnded    = errors.New("the run has ended")
-	errByItself = errors.New("the feeder stopped by itself")
+	errEnded     = errors.New("the run has ended")
+	errByItself  = errors.New("the feeder stopped by itself")
+	errOvertaken = errors.New("another process has fed the source meanwhile: going on from where it came to")
 )
 
 // run is one run of one source: a cdc.Handler. A new run begins with a new producer, so that nothing of an old one is
@@ -44,7 +50,8 @@ type run struct {
 	stale      []string
 	saved      cdc.Position
 	progress   bool
-	stallTold  bool
+
+	saving atomic.Pointer[time.Time] // since when a position is on its way; nil: none is
 }
 
 // table is where the changes of a table go.
@@ -89,8 +96,9 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 		r.stale = append(r.stale, changelog.PositionKey(s.Name, from.Generation))
 	}
 
-	var saver sync.WaitGroup
-	saver.Go(func() { r.saveLoop(rctx, grace) })
+	var aside sync.WaitGroup
+	aside.Go(func() { r.saveLoop(rctx, grace) })
+	aside.Go(func() { r.watchLoop(rctx) })
 	err = s.Feeder.Run(rctx, from.Position, r)
 	switch cause := context.Cause(rctx); {
 	case ctx.Err() != nil:
@@ -101,9 +109,23 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 		err = errByItself
 	}
 	fail(errEnded)
-	saver.Wait()
+	aside.Wait()
 	err = r.finish(ctx, grace, err)
+	if errors.Is(err, cdc.ErrGap) && r.overtaken(ctx) {
+		err = errOvertaken
+	}
 	return r.progress, err
+}
+
+// overtaken reports whether another process saved a position of the source after we read where to start. The source may
+// then have moved on over our start, which is no gap.
+func (r *run) overtaken(ctx context.Context) bool {
+	state, err := r.opts.State.Load(ctx)
+	if err != nil {
+		return false // the next run tells
+	}
+	now, err := state.LoadPosition(r.Name)
+	return err == nil && now.Position != r.saved
 }
 
 // finish waits for what was sent and saves the position a last time. The feeder has returned, so nothing is confirmed.
@@ -261,7 +283,6 @@ func (r *run) saveLoop(ctx, grace context.Context) {
 		if saved != nil || time.Since(begin) > steadyAfter {
 			r.recovered()
 		}
-		r.watch()
 	}
 }
 
@@ -272,6 +293,9 @@ func (r *run) save(ctx context.Context) (*cdc.Position, error) {
 	if !ok || m.pos == r.saved {
 		return nil, nil
 	}
+	begin := time.Now()
+	r.saving.Store(&begin)
+	defer r.saving.Store(nil)
 	if err := r.opts.State.PutPosition(ctx, r.Name, r.generation, m.pos); err != nil {
 		return nil, fmt.Errorf("saving the position of source %s: %w", r.Name, err)
 	}
@@ -288,20 +312,33 @@ func (r *run) save(ctx context.Context) (*cdc.Position, error) {
 	return &m.pos, nil
 }
 
-// watch tells, once, when Kafka has not acknowledged anything for long: the source waits meanwhile.
-func (r *run) watch() {
-	bytes, waited := r.flight.load()
-	r.metrics.inFlight.Set(float64(bytes))
-	switch {
-	case waited >= stallAfter && !r.stallTold:
-		r.stallTold = true
-		r.metrics.state.Set(stateWaiting)
-		r.log.Warn("Kafka acknowledges nothing: the source waits (are the brokers up, and enough replicas in sync?)",
-			"for", waited.Round(time.Second), "bytes", bytes)
-	case waited < stallAfter && r.stallTold:
-		r.stallTold = false
-		r.metrics.state.Set(stateFeeding)
-		r.log.Info("Kafka acknowledges again")
+// watchLoop tells, once, when Kafka has not acknowledged a record or a position for long: the source waits meanwhile.
+func (r *run) watchLoop(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	told := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		bytes, waited := r.flight.load()
+		if since := r.saving.Load(); since != nil {
+			waited = max(waited, time.Since(*since))
+		}
+		r.metrics.inFlight.Set(float64(bytes))
+		switch {
+		case waited >= stallAfter && !told:
+			told = true
+			r.metrics.state.Set(stateWaiting)
+			r.log.Warn("Kafka acknowledges nothing: the source waits (are the brokers up, and enough replicas in sync?)",
+				"for", waited.Round(time.Second), "bytes", bytes)
+		case waited < stallAfter && told:
+			told = false
+			r.metrics.state.Set(stateFeeding)
+			r.log.Info("Kafka acknowledges again")
+		}
 	}
 }
 
