@@ -179,7 +179,7 @@ FROM pg_publication WHERE pubname = $1`, name)
 type slotInfo struct {
 	Plugin    string
 	Database  string
-	Active    bool
+	Reader    int    // the process that reads it; 0: none
 	WALStatus string // reserved, extended, unreserved or lost
 	Flushed   lsn    // confirmed_flush_lsn: the stream begins there at the earliest
 }
@@ -191,9 +191,9 @@ func findSlot(ctx context.Context, conn *pgx.Conn, name string) (*slotInfo, erro
 	var s slotInfo
 	var flushed string
 	rows, _ := conn.Query(ctx, `
-SELECT coalesce(plugin, ''), coalesce(database::text, ''), active, coalesce(wal_status, ''), coalesce(confirmed_flush_lsn, '0/0')::text
+SELECT coalesce(plugin, ''), coalesce(database::text, ''), coalesce(active_pid, 0), coalesce(wal_status, ''), coalesce(confirmed_flush_lsn, '0/0')::text
 FROM pg_replication_slots WHERE slot_name = $1`, name)
-	n, err := pgx.ForEachRow(rows, []any{&s.Plugin, &s.Database, &s.Active, &s.WALStatus, &flushed}, func() (err error) {
+	n, err := pgx.ForEachRow(rows, []any{&s.Plugin, &s.Database, &s.Reader, &s.WALStatus, &flushed}, func() (err error) {
 		s.Flushed, err = parseLSN(flushed)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"invalidator/cdc"
 )
@@ -37,6 +38,8 @@ func (f *Feeder) resumable(ctx context.Context, s *session, id pglogrepl.Identif
 		return f.gap(from, fmt.Errorf("%w: the server is another one (system id %s, saved was %s)", cdc.ErrGap, id.SystemID, from.SystemID))
 	case slot == nil:
 		return f.gap(from, fmt.Errorf("%w: slot %s is gone", cdc.ErrGap, f.cfg.Slot))
+	case slot.Reader != 0: // and it moves on with that reader; this is what the server would answer to us
+		return &pgconn.PgError{Code: stateInUse, Message: fmt.Sprintf("slot %s is active for PID %d", f.cfg.Slot, slot.Reader)}
 	case slot.Flushed > at:
 		return f.gap(from, fmt.Errorf("%w: slot %s has moved on to %s without us", cdc.ErrGap, f.cfg.Slot, slot.Flushed))
 	case id.XLogPos < at:

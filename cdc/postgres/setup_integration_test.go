@@ -190,6 +190,23 @@ func TestGaps(t *testing.T) {
 	same(t, d.text("SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot), "0")
 }
 
+// A slot that another process reads moves on with that process: a position that was saved before is no gap.
+func TestSlotInUseIsNoGap(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.u")
+	r := d.start(f, cdc.Position{})
+	d.exec("INSERT INTO u VALUES (1)")
+	r.caughtUp()
+	from, err := parseLSN(r.started.LSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("the slot has moved on", func() bool { return d.flushed(f.cfg.Slot) > from })
+	wantError(t, d.fails(d.feeder("public.u"), r.started), false, true, "another process reads slot")
+	r.stop()
+}
+
 // What keeps a feeder from starting is one clear line.
 func TestRefusals(t *testing.T) {
 	d := newDB(t)
