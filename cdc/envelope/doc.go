@@ -12,7 +12,7 @@
 // binary is base64 and named in types. before_types names the columns whose kind is another in the before image. An Absent
 // column is left out of its image. The record key is the primary key as a JSON object in key order; null where the table
 // has none. A change of the key is two records (Split). A row above the size limit is written slim: its key and the
-// columns that mappings name, then its key alone.
+// columns that mappings name, then its key alone. A logical message above it keeps its prefix.
 //
 // # Reading
 //

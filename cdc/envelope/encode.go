@@ -39,7 +39,7 @@ func (e *EncodeError) Error() string {
 
 func (e *EncodeError) Unwrap() error { return e.Err }
 
-// How much of a row is written.
+// How much of a row is written. Of a logical message it is all or the prefix.
 const (
 	whole    = iota
 	kept     // the key columns and Options.Keep
@@ -66,7 +66,7 @@ func Encode(c *cdc.RowChange, o Options, buf []byte) (key, value []byte, err err
 			}
 			return key, b[n:], nil
 		}
-		if c.Op == cdc.Message || c.Op == cdc.Truncate {
+		if c.Op == cdc.Truncate {
 			break
 		}
 	}
@@ -191,7 +191,11 @@ func (w *writer) value(b []byte) ([]byte, error) {
 		if b, err = appendString(append(b, `{"message":{"prefix":`...), c.Prefix); err != nil {
 			return b, w.error("", fmt.Errorf("writing the prefix: %w", err))
 		}
-		b = append(appendBase64(append(b, `,"content":`...), string(c.Content)), '}')
+		content := ""
+		if w.part == whole {
+			content = string(c.Content)
+		}
+		b = append(appendBase64(append(b, `,"content":`...), content), '}')
 	default:
 		return b, w.error("", fmt.Errorf("op %q has no record of its own", c.Op))
 	}

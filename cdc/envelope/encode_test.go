@@ -154,6 +154,15 @@ func TestG6SlimRecord(t *testing.T) {
 	}
 }
 
+// A logical message above the limit keeps its prefix: whoever writes one must not stop the source.
+func TestG6SlimMessage(t *testing.T) {
+	c := &cdc.RowChange{Connector: cdc.Postgres, Op: cdc.Message, Prefix: "cache", Content: make([]byte, 1<<20), Tx: "7"}
+	got := decode(t, decoder(t, all(users)), encode(t, c, envelope.Options{MaxBytes: 1 << 20}))
+	if got.Op != cdc.Message || got.Prefix != "cache" || len(got.Content) != 0 || !got.Slim {
+		t.Errorf("op %s, prefix %q, %d bytes, slim %t", got.Op, got.Prefix, len(got.Content), got.Slim)
+	}
+}
+
 func TestEncodeNamesTheColumnThatIsNotText(t *testing.T) {
 	c := change()
 	c.After[1] = text("M\xfcller")
