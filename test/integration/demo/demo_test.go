@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestDemo(t *testing.T) {
-	story, err := play(t.Context(), "")
+	story, err := play(t, "")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, story)
 	}
@@ -34,7 +34,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestInterruptedDemo(t *testing.T) {
-	story, err := play(t.Context(), "4. A delete")
+	story, err := play(t, "4. A delete")
 	if err == nil {
 		t.Errorf("no error:\n%s", story)
 	}
@@ -42,8 +42,9 @@ func TestInterruptedDemo(t *testing.T) {
 }
 
 // play runs the demo, and interrupts it when it tells until.
-func play(ctx context.Context, until string) (story string, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+func play(t *testing.T, until string) (story string, err error) {
+	t.Setenv("TMPDIR", t.TempDir()) // for the log, which an interrupted demo keeps
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out listener
 	if until != "" {
