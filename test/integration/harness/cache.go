@@ -36,7 +36,7 @@ func StartNodes(t testing.TB, n int) []*Node {
 
 func startNode(t testing.TB) *Node {
 	t.Helper()
-	addr := freeAddr(t)
+	addr := FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command("memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-m", "32", "-u", "nobody")
 	if err := cmd.Start(); err != nil {
@@ -61,7 +61,8 @@ func startNode(t testing.TB) *Node {
 	return node
 }
 
-func freeAddr(t testing.TB) string {
+// FreeAddr is an address of this machine where nobody listens now.
+func FreeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -104,6 +104,17 @@ func (p *Process) Terminate() {
 	}
 }
 
+// Wait waits until the process ends by itself, and returns its exit code.
+func (p *Process) Wait() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(Patience):
+		p.t.Fatalf("%s did not end within %s", p.name, Patience)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
 // Pause stops the process as SIGSTOP does; Continue lets it go on.
 func (p *Process) Pause()    { p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *Process) Continue() { p.cmd.Process.Signal(syscall.SIGCONT) }
