@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -21,6 +22,9 @@ const (
 // kafkaOptions turns the kafka section into the changelog's options.
 func kafkaOptions(k config.Kafka, log *slog.Logger) (changelog.Options, error) {
 	o := changelog.Options{Brokers: k.Brokers, Log: log}
+	if len(k.Brokers) == 0 {
+		return o, errors.New("no broker is named (set kafka.brokers)")
+	}
 	if k.SASL != nil {
 		o.SASL = changelog.SASL{Mechanism: changelog.Mechanism(k.SASL.Mechanism), User: k.SASL.User, Password: k.SASL.Password.Reveal()}
 	}

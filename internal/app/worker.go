@@ -49,9 +49,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sources, starts := topicsOf(w.Config)
-	if len(sources) == 0 {
-		return errors.New("no source is configured: nothing would be deleted (add one under sources)")
+	sources, starts, err := topicsOf(w.Config)
+	if err != nil {
+		return err
 	}
 
 	// What the worker leans on outlives it: it drains into the nodes after ctx has ended.
@@ -136,20 +136,28 @@ func loadMappings(c *config.Config, log *slog.Logger) (*mapping.Set, error) {
 	return set, nil
 }
 
-// topicsOf lists what the workers read: the topics of every source, fed by us or by somebody else.
-func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start) {
+// topicsOf lists what the workers read: the topics of every source, fed by us or by somebody else. Its error is a source that would
+// take our own topics for changes: what cannot be read is parked, and would be read again from the dead letters.
+func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start, error) {
 	var sources []*pipeline.Source
 	var starts []changelog.Start
 	for _, s := range c.Sources {
-		format, pattern := envelope.Auto, regexp.QuoteMeta(s.TopicPrefix)+`\.[^.]+\.[^.]+`
+		format, pattern := envelope.Auto, changelog.ChangeTopics(s.TopicPrefix)
 		if s.Topics != nil {
-			format, pattern = envelope.Format(s.Topics.Format), s.Topics.Pattern
+			format, pattern = envelope.Format(s.Topics.Format), changelog.WholeName(regexp.MustCompile(s.Topics.Pattern)) // it was checked
 		}
-		re := regexp.MustCompile(pattern) // the configuration was checked
-		sources = append(sources, &pipeline.Source{Name: s.Name, Pattern: re, Format: format})
-		starts = append(starts, changelog.Start{Pattern: re, At: s.FirstStart})
+		for _, own := range changelog.NamesFor(c.Kafka.TopicPrefix).All() {
+			if pattern.MatchString(own) {
+				return nil, nil, fmt.Errorf("source %s: its topics (%s) take in our own topic %s (narrow topics.pattern, or choose another topic_prefix)", s.Name, pattern, own)
+			}
+		}
+		sources = append(sources, &pipeline.Source{Name: s.Name, Pattern: pattern, Format: format})
+		starts = append(starts, changelog.Start{Pattern: pattern, At: s.FirstStart})
 	}
-	return sources, starts
+	if len(sources) == 0 {
+		return nil, nil, errors.New("no source is configured: nothing would be deleted (add one under sources)")
+	}
+	return sources, starts, nil
 }
 
 func memcacheOptions(c config.Cache) memcache.Options {

@@ -82,3 +82,8 @@ func (d *DeadLetter) Park(ctx context.Context, rec *kgo.Record, reason string) e
 	}
 	return nil
 }
+
+// ParkFrom is Park for a record of a group.
+func (d *DeadLetter) ParkFrom(ctx context.Context, p Partition, r Record, reason string) error {
+	return d.Park(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Number, Offset: r.Offset, Key: r.Key, Value: r.Value}, reason)
+}

@@ -2,6 +2,7 @@ package changelog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -212,12 +213,21 @@ func newGroupRig(t *testing.T) *groupRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.state.Close)
-	if g.cl, err = g.cluster.Options.Client(kgo.RecordPartitioner(kgo.ManualPartitioner())); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.cl.Close)
+	g.reopen()
+	t.Cleanup(func() { g.cl.Close() })
 	g.makeTopic(usersTopic)
 	return g
+}
+
+// reopen makes the producer anew: one that stood before a topic was made again does not write to it.
+func (g *groupRig) reopen() {
+	if g.cl != nil {
+		g.cl.Close()
+	}
+	var err error
+	if g.cl, err = g.cluster.Options.Client(kgo.RecordPartitioner(kgo.ManualPartitioner())); err != nil {
+		g.t.Fatal(err)
+	}
 }
 
 func (g *groupRig) makeTopic(name string) {
@@ -285,13 +295,14 @@ func deleteTo(offset int64) kadm.Offsets {
 
 // fakeConsumer notes what it is told, and has finished what the test says.
 type fakeConsumer struct {
-	mu       sync.Mutex
-	started  map[changelog.Partition]int64
-	next     map[changelog.Partition]int64
-	finished map[changelog.Partition]int64
-	losses   []string
-	skipped  bool
-	onDrain  func()
+	mu        sync.Mutex
+	started   map[changelog.Partition]int64
+	next      map[changelog.Partition]int64
+	finished  map[changelog.Partition]int64
+	losses    []string
+	skipped   bool
+	onDrain   func()
+	lostFails bool
 }
 
 func newFakeConsumer() *fakeConsumer {
@@ -302,6 +313,7 @@ func (c *fakeConsumer) Assign(p changelog.Partition, start int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started[p], c.next[p] = start, start
+	delete(c.finished, p)
 }
 
 func (c *fakeConsumer) Records(p changelog.Partition, rs []changelog.Record) {
@@ -311,13 +323,25 @@ func (c *fakeConsumer) Records(p changelog.Partition, rs []changelog.Record) {
 	c.next[p] = rs[len(rs)-1].Offset + 1
 }
 
-func (c *fakeConsumer) Lost(l changelog.Loss) {
+func (c *fakeConsumer) Lost(_ context.Context, l changelog.Loss) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.lostFails {
+		return errors.New("the state topic is away")
+	}
 	c.losses = append(c.losses, fmt.Sprintf("%s [%d,%d)", l.Partition, l.From, l.To))
+	return nil
 }
 
-func (c *fakeConsumer) Revoke([]changelog.Partition, bool) {}
+func (c *fakeConsumer) Revoke(ps []changelog.Partition) []changelog.Progress {
+	out := c.Finished(ps)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range ps {
+		delete(c.finished, p)
+	}
+	return out
+}
 
 func (c *fakeConsumer) finish(p changelog.Partition, offset int64) {
 	c.mu.Lock()

@@ -2,18 +2,174 @@ package changelog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+func (g *Group) commitLoop(ctx context.Context) {
+	t := time.NewTicker(commitEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := g.commit(ctx); err != nil && ctx.Err() == nil {
+			g.log.Warn("committing offsets; tried again in a second", "error", err)
+		}
+	}
+}
+
+func (g *Group) commit(ctx context.Context) error {
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-g.turn }()
+	ps := g.ours(func(Partition) bool { return true })
+	return g.commitInTurn(ctx, ps, g.c.Finished(ps))
+}
+
+// commitInTurn makes the losses of ps durable, then writes the state records, then the offsets that point to them. The order is
+// the proof: an offset never stands for a state, nor passes a loss, that is not yet durable; and the turn, which the caller has,
+// keeps the partition ours meanwhile, as far as this process knows. What it does not know (it was stopped for a while) the
+// broker does: it refuses the old generation.
+func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress) error {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	lost := g.recordLosses(ctx, ps)
+	due := g.due(all)
+	if len(due) == 0 {
+		return lost
+	}
+	_, generation := g.cl.GroupMetadata()
+	places, err := g.putStates(ctx, due, generation)
+	if err != nil {
+		return errors.Join(lost, err)
+	}
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	for _, pr := range due {
+		if offsets[pr.Topic] == nil {
+			offsets[pr.Topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[pr.Topic][pr.Number] = kgo.EpochOffset{Epoch: -1, Offset: pr.Offset}
+	}
+	withPlaces := kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		for i := range req.Topics {
+			t := &req.Topics[i]
+			for j := range t.Partitions {
+				place := places[Partition{t.Topic, t.Partitions[j].Partition}]
+				t.Partitions[j].Metadata = &place
+			}
+		}
+		return nil
+	})
+	var (
+		refused error
+		old     []string
+	)
+	g.cl.CommitOffsetsSync(withPlaces, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		if err != nil {
+			refused = fmt.Errorf("committing offsets: %w", err)
+			return
+		}
+		old, refused = g.committed(due, generation, resp)
+	})
+	if len(old) > 0 {
+		if err := g.opts.State.Remove(ctx, old...); err != nil {
+			g.log.Warn("removing states of older generations; they stay, and count for nothing", "error", err)
+		}
+	}
+	return errors.Join(lost, refused)
+}
+
+// recordLosses makes losses durable, and keeps those that it could not.
+func (g *Group) recordLosses(ctx context.Context, ps []Partition) error {
+	var failed error
+	for _, p := range ps {
+		for _, l := range g.lossesOf(p) {
+			if err := g.c.Lost(ctx, l); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("recording a loss; nothing of %s is committed before: %w", p, err))
+				break
+			}
+			g.recorded(p)
+		}
+	}
+	return failed
+}
+
+func (g *Group) lossesOf(p Partition) []Loss {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o := g.mu.owned[p]; o != nil {
+		return o.losses[:len(o.losses):len(o.losses)]
+	}
+	return nil
+}
+
+// recorded notes that a partition's first loss is durable.
+func (g *Group) recorded(p Partition) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o := g.mu.owned[p]; o != nil {
+		o.losses = o.losses[1:]
+	}
+}
+
+// due leaves out what is committed already, and what lies behind a loss that is not durable. A loss comes before its records, so
+// that none is missed here of what lies below an offset.
+func (g *Group) due(all []Progress) []dueProgress {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var due []dueProgress
+	for _, pr := range all {
+		if o := g.mu.owned[pr.Partition]; o != nil && pr.Offset > o.committed && len(o.losses) == 0 {
+			due = append(due, dueProgress{pr, o})
+		}
+	}
+	return due
+}
+
+// dueProgress is what is committed, and the ownership under which it was made: a partition may be assigned anew meanwhile.
+type dueProgress struct {
+	Progress
+	of *ownership
+}
+
+// committed notes what the broker took. It returns the keys of the states to which no commit points any more, and what was refused.
+func (g *Group) committed(due []dueProgress, generation int32, resp *kmsg.OffsetCommitResponse) (old []string, refused error) {
+	bad := map[Partition]bool{}
+	for _, t := range resp.Topics {
+		for _, rp := range t.Partitions {
+			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+				p := Partition{t.Topic, rp.Partition}
+				bad[p] = true
+				refused = errors.Join(refused, fmt.Errorf("committing the offset of %s: %w", p, err))
+			}
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, pr := range due {
+		if bad[pr.Partition] {
+			continue
+		}
+		if was := pr.of.generation; was != noGeneration && was != generation {
+			old = append(old, partitionKey(g.opts.Group, pr.Partition, was))
+		}
+		pr.of.committed, pr.of.generation = pr.Offset, generation
+	}
+	return old, refused
+}
 
 // partitionKey is the state topic's key of a partition's state. It carries the writer's generation: a compacted topic keeps
 // the last write, and a paused old owner writes late.
@@ -21,151 +177,50 @@ func partitionKey(group string, p Partition, generation int32) string {
 	return StateKey("partition", group, p.Topic, strconv.Itoa(int(p.Number)), strconv.Itoa(int(generation)))
 }
 
-// statePlace is the metadata of an offset commit: where on the state topic the partition's state lies.
-func statePlace(partition int32, offset int64) string {
-	return `{"v":1,"partition":` + strconv.Itoa(int(partition)) + `,"offset":` + strconv.FormatInt(offset, 10) + `}`
+// place is the metadata of an offset commit: where on the state topic the partition's state lies, who wrote it, and of which
+// topic the commit speaks.
+type place struct {
+	V          int    `json:"v"` // 1
+	Partition  int32  `json:"partition"`
+	Offset     int64  `json:"offset"`
+	Generation int32  `json:"generation"`         // in the state's key
+	TopicID    string `json:"topic_id,omitempty"` // a topic that is made again has another
+}
+
+// noGeneration is where no state was written, or it is not known under which generation.
+const noGeneration = -1
+
+func (p place) encode() string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // a struct of numbers and a text
+	}
+	return string(b)
+}
+
+// parsePlace reads a commit's metadata. What is not ours says nothing.
+func parsePlace(metadata string) place {
+	p := place{Generation: noGeneration}
+	if json.Unmarshal([]byte(metadata), &p) != nil || p.V != 1 {
+		return place{Generation: noGeneration}
+	}
+	return p
 }
 
 // putStates writes the state records of the partitions that are due, all at once, and returns their places as metadata.
-func (g *Group) putStates(ctx context.Context, due []Progress, generation int32) (map[Partition]string, error) {
-	records := make([]*kgo.Record, len(due))
+func (g *Group) putStates(ctx context.Context, due []dueProgress, generation int32) (map[Partition]string, error) {
+	writes := make([]Write, len(due))
 	for i, pr := range due {
-		records[i] = &kgo.Record{
-			Topic: g.opts.Names.State,
-			Key:   []byte(partitionKey(g.opts.Group, pr.Partition, generation)),
-			Value: pr.State,
-		}
+		writes[i] = Write{partitionKey(g.opts.Group, pr.Partition, generation), pr.State}
+	}
+	locations, err := g.opts.State.PutAll(ctx, writes)
+	if err != nil {
+		return nil, fmt.Errorf("writing the state of %d partitions: %w", len(due), err)
 	}
 	places := make(map[Partition]string, len(due))
-	for i, r := range g.cl.ProduceSync(ctx, records...) {
-		if r.Err != nil {
-			return nil, fmt.Errorf("writing the state of %s: %w", due[i].Partition, r.Err)
-		}
-		places[due[i].Partition] = statePlace(r.Record.Partition, r.Record.Offset)
+	for i, l := range locations {
+		p := due[i].Partition
+		places[p] = place{1, l.Partition, l.Offset, generation, due[i].of.topicID}.encode()
 	}
 	return places, nil
-}
-
-func commitError(resp *kmsg.OffsetCommitResponse, err error) error {
-	if err != nil {
-		return fmt.Errorf("committing offsets: %w", err)
-	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return fmt.Errorf("committing the offset of %s: %w", Partition{t.Topic, p.Partition}, err)
-			}
-		}
-	}
-	return nil
-}
-
-// firstStart commits, once in the life of a group, where each partition begins that stood before the first worker; what
-// appears later begins at its beginning. The mark on the state topic comes last, so that a crash does it again.
-func (g *Group) firstStart(ctx context.Context) error {
-	mark := StateKey("fleet", g.opts.Group)
-	if _, done, err := g.opts.State.Get(ctx, mark); err != nil || done {
-		return err
-	}
-	cl, err := g.opts.Client()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	adm := kadm.NewClient(cl)
-	offsets, err := g.firstOffsets(ctx, adm)
-	if err != nil {
-		return err
-	}
-	// A group with members refuses this commit: another first worker was quicker, and its mark is there or coming.
-	err = adm.CommitAllOffsets(ctx, g.opts.Group, offsets)
-	if errors.Is(err, kerr.UnknownMemberID) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("committing the first offsets: %w", err)
-	}
-	for t, ps := range offsets {
-		for n, o := range ps {
-			if err := g.opts.State.Put(ctx, seenKey(g.opts.Group, Partition{t, n}), seenRecord(o.At)); err != nil {
-				return err
-			}
-		}
-	}
-	return g.opts.State.Put(ctx, mark, []byte(`{"v":1,"started":"`+time.Now().UTC().Format(time.RFC3339Nano)+`"}`))
-}
-
-func seenKey(group string, p Partition) string {
-	return StateKey("seen", group, p.Topic, strconv.Itoa(int(p.Number)))
-}
-
-// ParkFrom is Park for a record of a group.
-func (d *DeadLetter) ParkFrom(ctx context.Context, p Partition, r Record, reason string) error {
-	return d.Park(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Number, Offset: r.Offset, Key: r.Key, Value: r.Value}, reason)
-}
-
-func seenRecord(first int64) []byte {
-	return []byte(`{"v":1,"first_offset":` + strconv.FormatInt(first, 10) + `}`)
-}
-
-// firstOffsets applies each source's first_start to the topics that stand now. A partition that already has a commit (the
-// mark was not reached last time) keeps it.
-func (g *Group) firstOffsets(ctx context.Context, adm *kadm.Client) (kadm.Offsets, error) {
-	topics, err := adm.ListTopics(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing topics: %w", err)
-	}
-	committed, err := adm.FetchOffsets(ctx, g.opts.Group)
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-		return nil, fmt.Errorf("fetching the group's offsets: %w", err)
-	}
-	out := kadm.Offsets{}
-	for _, s := range g.opts.Starts {
-		var names []string
-		whole := regexp.MustCompile(wholeName(s.Pattern))
-		for _, t := range topics.Names() {
-			if whole.MatchString(t) {
-				names = append(names, t)
-			}
-		}
-		if len(names) == 0 {
-			continue
-		}
-		at, err := listAt(ctx, adm, s.At, names)
-		if err != nil {
-			return nil, err
-		}
-		at.Each(func(o kadm.ListedOffset) {
-			if _, ok := committed.Lookup(o.Topic, o.Partition); !ok {
-				out.Add(kadm.Offset{Topic: o.Topic, Partition: o.Partition, At: o.Offset, LeaderEpoch: -1})
-			}
-		})
-	}
-	return out, nil
-}
-
-func listAt(ctx context.Context, adm *kadm.Client, at string, topics []string) (kadm.ListedOffsets, error) {
-	var (
-		l   kadm.ListedOffsets
-		err error
-	)
-	switch strings.ToLower(at) {
-	case "earliest":
-		l, err = adm.ListStartOffsets(ctx, topics...)
-	case "latest":
-		l, err = adm.ListEndOffsets(ctx, topics...)
-	default:
-		var t time.Time
-		if t, err = time.Parse(time.RFC3339, at); err != nil {
-			return nil, fmt.Errorf("first_start %q is not earliest, latest or a time: %w", at, err)
-		}
-		l, err = adm.ListOffsetsAfterMilli(ctx, t.UnixMilli(), topics...)
-	}
-	if err == nil {
-		err = l.Error()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking up %s of %s: %w", at, strings.Join(topics, ", "), err)
-	}
-	return l, nil
 }

@@ -47,6 +47,28 @@ func (s *StateStore) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
+// Write is a record of PutAll.
+type Write struct {
+	Key   string
+	Value []byte
+}
+
+// PutAll is Put for several records at once. It returns where each of them lies.
+func (s *StateStore) PutAll(ctx context.Context, writes []Write) ([]Location, error) {
+	rs := make([]*kgo.Record, len(writes))
+	for i, w := range writes {
+		rs[i] = &kgo.Record{Topic: s.topic, Key: []byte(w.Key), Value: w.Value}
+	}
+	if err := produceAll(ctx, s.cl, rs...); err != nil {
+		return nil, fmt.Errorf("writing %d records to topic %s: %w", len(writes), s.topic, err)
+	}
+	places := make([]Location, len(rs))
+	for i, r := range rs {
+		places[i] = Location{r.Partition, r.Offset}
+	}
+	return places, nil
+}
+
 // Remove takes keys out of the topic.
 func (s *StateStore) Remove(ctx context.Context, keys ...string) error {
 	rs := make([]*kgo.Record, len(keys))

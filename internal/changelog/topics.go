@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,11 @@ func NamesFor(prefix string) Names {
 		Keys:       prefix + "keys",
 		Refresh:    prefix + "refresh",
 	}
+}
+
+// All are the names of the service's own topics.
+func (n Names) All() []string {
+	return []string{n.Control, n.Status, n.State, n.Work, n.DeadLetter, n.Keys, n.Refresh}
 }
 
 // Partitions of the service's own topics. They never change: a state record's partition follows from its key, and a claim
@@ -155,6 +161,12 @@ const maxTopicName = 249 // Kafka's own limit, in bytes
 // and `a_x20b`), which is harmless: readers take the table from the record's source, never from the topic's name.
 func ChangeTopic(prefix, schema, table string) string {
 	return shorten(sanitise(prefix + "." + schema + "." + table))
+}
+
+// ChangeTopics matches the whole name of every topic that ChangeTopic makes under prefix, and no topic of the service's own.
+func ChangeTopics(prefix string) *regexp.Regexp {
+	p := regexp.QuoteMeta(sanitise(prefix))
+	return regexp.MustCompile("^(?:" + p + `\..*\..*|` + p + `\..*_[0-9a-f]{16})$`) // the second is what shorten leaves
 }
 
 // MessageTopic names the topic of a source's logical messages, which belong to no table.

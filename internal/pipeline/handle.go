@@ -14,9 +14,9 @@ import (
 	"invalidator/sink"
 )
 
-// handle takes one record: it decodes and maps it, parks what cannot be, and issues the first round. It reports false when
-// ctx ended before the record was safe, so that the watermark does not pass it.
-func (p *partition) handle(ctx context.Context, r *changelog.Record) bool {
+// handle takes one record: it decodes and maps it, parks what cannot be, and issues the first round. After an error the record
+// is not safe, and the watermark does not pass it.
+func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	m := p.w.metrics
 	today := p.w.opts.Snapshots.Current()
 	if p.decoder == nil || p.mapper != today.Mapper {
@@ -25,15 +25,15 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) bool {
 	row, ignored, err := p.decoder.Decode(envelope.Record{Topic: p.id.Topic, Key: r.Key, Value: r.Value})
 	switch {
 	case err != nil:
-		if !p.park(ctx, *r, "undecodable", err) {
-			return false
+		if err := p.park(ctx, *r, "undecodable", err); err != nil {
+			return err
 		}
 		p.window.take(r.Offset, nil)
-		return true
+		return nil
 	case ignored != "":
 		m.ignored.WithLabelValues(ignored).Inc()
 		p.window.take(r.Offset, nil)
-		return true
+		return nil
 	}
 	m.changes.Inc()
 	p.result.Reset()
@@ -45,17 +45,21 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) bool {
 			continue // a tombstone has its key alone; the delete before it had the row
 		}
 		p.w.skips.report(p.source.Name, row.TableID, s, p.id, r.Offset)
-		if s.Reason == mapping.SkipBadKey && !p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)) {
-			return false
+		if s.Reason == mapping.SkipBadKey {
+			if err := p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)); err != nil {
+				return err
+			}
 		}
 	}
 	c := &change{p: p, offset: r.Offset, snapshot: today, rounds: plainRounds}
-	if c.keys, err = p.checked(today); err != nil && !p.park(ctx, *r, "bad_key", err) {
-		return false
+	if c.keys, err = p.checked(today); err != nil {
+		if err := p.park(ctx, *r, "bad_key", err); err != nil {
+			return err
+		}
 	}
 	if len(c.keys) == 0 {
 		p.window.take(r.Offset, nil)
-		return true
+		return nil
 	}
 	if p.w.opts.Observer != nil {
 		c.row = row
@@ -108,21 +112,21 @@ const (
 
 // park puts a record on the dead-letter topic, and tries until it is there or ctx ends: the partition stands still rather
 // than pass a record that is nowhere.
-func (p *partition) park(ctx context.Context, r changelog.Record, kind string, why error) bool {
+func (p *partition) park(ctx context.Context, r changelog.Record, kind string, why error) error {
 	for backoff := parkBackoffMin; ; backoff = min(2*backoff, parkBackoffMax) {
 		err := p.w.opts.Parker.ParkFrom(ctx, p.id, r, why.Error())
 		if err == nil {
 			p.w.metrics.parked.WithLabelValues(kind).Inc()
 			p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
-			return true
+			return nil
 		}
 		if ctx.Err() != nil {
-			return false
+			return ctx.Err()
 		}
 		p.w.log.Error("parking a record; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "error", err)
 		select {
 		case <-ctx.Done():
-			return false
+			return ctx.Err()
 		case <-time.After(backoff):
 		}
 	}

@@ -1,6 +1,10 @@
 package pipeline
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics are a worker's counters. Every label is of a closed set.
 type metrics struct {
@@ -10,7 +14,8 @@ type metrics struct {
 	partitions                  prometheus.Gauge
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+// newMetrics registers them; its error is a registry that has them already.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "invalidator", Subsystem: "worker", Name: name, Help: help})
 	}
@@ -32,8 +37,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions", Help: "Partitions that this worker owns."}),
 	}
-	if r != nil {
-		r.MustRegister(m.changes, m.keys, m.copies, m.gaps, m.ignored, m.skipped, m.parked, m.lag, m.partitions)
+	if r == nil {
+		return m, nil
 	}
-	return m
+	var taken error
+	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.gaps, m.ignored, m.skipped, m.parked, m.lag, m.partitions} {
+		taken = errors.Join(taken, r.Register(c))
+	}
+	return m, taken
 }

@@ -33,7 +33,8 @@ type partition struct {
 
 	// The goroutine's own.
 	window window
-	later  []*change // in the order of due: all wait the same settle after an acknowledgement
+	later  queue     // in the order of due: all wait the same settle after an acknowledgement
+	acked  []*change // what settle took last, for its room
 	result mapping.Result
 	copies []sink.Copy
 
@@ -66,7 +67,8 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64) *pa
 	return p
 }
 
-// run takes records, issues their rounds and moves the watermark until ctx ends, or until it is drained.
+// run takes records, issues their rounds and moves the watermark until ctx ends, until it is drained, or until the nodes' client
+// is closed: then no acknowledgement comes any more.
 func (p *partition) run(ctx context.Context) {
 	defer close(p.done)
 	p.w.metrics.partitions.Inc()
@@ -75,16 +77,16 @@ func (p *partition) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		p.settle(ctx)
-		more := p.issueDue(ctx) || p.take(ctx)
+		more, err := p.step(ctx)
 		p.mark.Store(p.window.mark())
-		if ctx.Err() != nil || p.draining.Load() && p.window.inFlight() == 0 {
+		if err != nil || ctx.Err() != nil || p.draining.Load() && p.window.inFlight() == 0 {
 			return
 		}
 		if more {
 			continue
 		}
-		if len(p.later) > 0 {
-			timer.Reset(time.Until(p.later[0].due))
+		if p.later.len() > 0 {
+			timer.Reset(time.Until(p.later.front().due))
 		} else {
 			timer.Reset(time.Hour)
 		}
@@ -96,15 +98,24 @@ func (p *partition) run(ctx context.Context) {
 	}
 }
 
+// step issues the rounds that are due or, where none is, takes records. It reports whether there was anything to do; after an error
+// what it was doing is not safe, and the watermark never passes it.
+func (p *partition) step(ctx context.Context) (more bool, err error) {
+	if more, err = p.issueDue(ctx); more || err != nil {
+		return more, err
+	}
+	return p.take(ctx)
+}
+
 // settle moves acknowledged changes on: to their next round, or to the finished.
 func (p *partition) settle(ctx context.Context) {
 	p.mu.Lock()
 	acked, refused := p.mu.acked, p.mu.refused
-	p.mu.acked, p.mu.refused = nil, nil
+	p.mu.acked, p.mu.refused = p.acked[:0], nil
 	p.mu.Unlock()
 	for _, r := range refused {
 		rec := changelog.Record{Offset: r.c.offset, Key: []byte(r.cp.Key)}
-		if p.park(ctx, rec, "refused", r.err) {
+		if p.park(ctx, rec, "refused", r.err) == nil {
 			r.c.down()
 		}
 	}
@@ -113,43 +124,40 @@ func (p *partition) settle(ctx context.Context) {
 		p.w.observe(c, now)
 		if c.round < c.rounds {
 			c.due = now.Add(p.w.opts.Settle)
-			p.later = append(p.later, c)
+			p.later.push(c)
 		} else {
 			c.finished = true
 		}
 	}
+	clear(acked)
+	p.acked = acked
 }
 
 // issueDue issues the rounds that are due, and reports whether there were any.
-func (p *partition) issueDue(ctx context.Context) bool {
-	n, now := 0, time.Now()
-	for n < len(p.later) && !p.later[n].due.After(now) {
-		if !p.issue(ctx, p.later[n], p.w.opts.Snapshots.Current()) {
-			return false
+func (p *partition) issueDue(ctx context.Context) (any bool, err error) {
+	for now := time.Now(); p.later.len() > 0 && !p.later.front().due.After(now); any = true {
+		c := p.later.front()
+		p.later.pop()
+		if err := p.issue(ctx, c, p.w.opts.Snapshots.Current()); err != nil {
+			return true, err
 		}
-		n++
 	}
-	if n == 0 {
-		return false
-	}
-	left := copy(p.later, p.later[n:])
-	clear(p.later[left:])
-	p.later = p.later[:left]
-	return true
+	return any, nil
 }
 
 // take handles some of the records that wait, and reports whether it did.
-func (p *partition) take(ctx context.Context) bool {
+func (p *partition) take(ctx context.Context) (any bool, err error) {
 	if p.draining.Load() || p.window.inFlight() >= maxInFlight {
-		return false
+		return false, nil
 	}
 	records := p.next()
 	for i := range records {
-		if !p.handle(ctx, &records[i]) {
-			return false // ctx has ended: the watermark stays below this record
+		if err := p.handle(ctx, &records[i]); err != nil {
+			return true, err
 		}
 	}
-	return len(records) > 0
+	clear(records) // they lie in the room of what waits
+	return len(records) > 0, nil
 }
 
 // next takes records off the pending ones.
@@ -157,7 +165,9 @@ func (p *partition) next() []changelog.Record {
 	p.mu.Lock()
 	n := min(len(p.mu.pending), takeAtOnce)
 	out := p.mu.pending[:n:n]
-	p.mu.pending = p.mu.pending[n:]
+	if p.mu.pending = p.mu.pending[n:]; len(p.mu.pending) == 0 {
+		p.mu.pending = nil
+	}
 	for i := range out {
 		p.mu.bytes -= recordBytes(&out[i])
 	}
@@ -216,9 +226,9 @@ func (p *partition) refuse(c *change, cp sink.Copy, err error) {
 	p.rouse()
 }
 
-func (p *partition) issue(ctx context.Context, c *change, today *Snapshot) bool {
+func (p *partition) issue(ctx context.Context, c *change, today *Snapshot) error {
 	copies, err := c.issue(ctx, p.w.opts.Deleter, today, p.copies)
 	p.copies = copies[:0]
 	p.w.metrics.copies.Add(float64(len(copies)))
-	return err == nil
+	return err
 }

@@ -1,9 +1,34 @@
 package pipeline
 
+// queue holds changes in order; both ends cost the same however long it is.
+type queue struct {
+	items []*change // [head:] are held
+	head  int
+}
+
+func (q *queue) push(c *change) { q.items = append(q.items, c) }
+func (q *queue) len() int       { return len(q.items) - q.head }
+
+// front returns the first change; there must be one.
+func (q *queue) front() *change { return q.items[q.head] }
+
+// pop drops the first change.
+func (q *queue) pop() {
+	q.items[q.head] = nil
+	q.head++
+	switch {
+	case q.head == len(q.items):
+		q.items, q.head = q.items[:0], 0
+	case q.head > 1024 && q.head > len(q.items)/2: // give the room of what was popped back
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+}
+
 // window holds a partition's changes in flight in the order of their offsets, and knows how far everything is finished.
 type window struct {
-	changes []*change // [head:] are in flight or finished out of order
-	head    int
+	changes queue // in flight, or finished out of order
 	next    int64 // one past the last record taken
 }
 
@@ -11,30 +36,23 @@ type window struct {
 func (w *window) take(offset int64, c *change) {
 	w.next = offset + 1
 	if c != nil {
-		w.changes = append(w.changes, c)
+		w.changes.push(c)
 	}
 }
 
 // mark returns the watermark: every record below it is finished. The proof: records are taken in order, every record that
-// owes deletes is in changes from before its first delete is issued until finished() is true of it, and only a finished
+// owes deletes is in changes from before its first delete is issued until finished is true of it, and only a finished
 // prefix is dropped. So what lies below the first change that is left is finished; and where none is left, everything that
 // was taken.
 func (w *window) mark() int64 {
-	for w.head < len(w.changes) && w.changes[w.head].finished {
-		w.changes[w.head] = nil
-		w.head++
+	for w.changes.len() > 0 {
+		if c := w.changes.front(); !c.finished {
+			return c.offset
+		}
+		w.changes.pop()
 	}
-	if w.head == len(w.changes) {
-		w.changes, w.head = w.changes[:0], 0
-		return w.next
-	}
-	if w.head > 1024 && w.head > len(w.changes)/2 { // give the room of the finished prefix back
-		n := copy(w.changes, w.changes[w.head:])
-		clear(w.changes[n:])
-		w.changes, w.head = w.changes[:n], 0
-	}
-	return w.changes[w.head].offset
+	return w.next
 }
 
 // inFlight is how many changes are held.
-func (w *window) inFlight() int { return len(w.changes) - w.head }
+func (w *window) inFlight() int { return w.changes.len() }

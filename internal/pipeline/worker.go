@@ -20,7 +20,7 @@ import (
 // Source is whose topics a worker reads, and how.
 type Source struct {
 	Name    string
-	Pattern *regexp.Regexp // of whole topic names
+	Pattern *regexp.Regexp // of whole topic names: changelog.WholeName, changelog.ChangeTopics
 	Format  envelope.Format
 }
 
@@ -41,7 +41,7 @@ type Parker interface {
 	ParkFrom(ctx context.Context, p changelog.Partition, r changelog.Record, reason string) error
 }
 
-// GapRecorder makes a loss durable, so that it is answered by a flush and never passed over.
+// GapRecorder makes a loss durable, so that it is answered by a flush and never passed over. Recording one twice is harmless.
 type GapRecorder interface {
 	Record(ctx context.Context, source string, l changelog.Loss) error
 }
@@ -96,8 +96,12 @@ func New(opts Options) (*Worker, error) {
 			return nil, fmt.Errorf("source %s: %w", s.Name, err)
 		}
 	}
+	m, err := newMetrics(opts.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("registering a worker's metrics: %w", err)
+	}
 	return &Worker{
-		opts: opts, log: opts.Log, metrics: newMetrics(opts.Registerer), skips: newSkipReporter(opts.Log),
+		opts: opts, log: opts.Log, metrics: m, skips: newSkipReporter(opts.Log),
 		partitions: map[changelog.Partition]*partition{},
 	}, nil
 }
@@ -132,7 +136,7 @@ func (w *Worker) Assign(id changelog.Partition, start int64) {
 
 func (w *Worker) sourceOf(topic string) *Source {
 	for _, s := range w.opts.Sources {
-		if m := s.Pattern.FindStringIndex(topic); m != nil && m[0] == 0 && m[1] == len(topic) {
+		if s.Pattern.MatchString(topic) {
 			return s
 		}
 	}
@@ -147,38 +151,36 @@ func (w *Worker) Records(id changelog.Partition, rs []changelog.Record) {
 }
 
 // Lost implements changelog.Consumer. A worker's gap never stops a partition: it is named, loud and durable.
-func (w *Worker) Lost(l changelog.Loss) {
+func (w *Worker) Lost(ctx context.Context, l changelog.Loss) error {
 	name := ""
 	if s := w.sourceOf(l.Topic); s != nil {
 		name = s.Name
 	}
+	if err := w.opts.Gaps.Record(ctx, name, l); err != nil {
+		return fmt.Errorf("recording a gap of topic %s, partition %d, from %d to %d (%s): %w", l.Topic, l.Number, l.From, l.To, l.Why, err)
+	}
 	w.metrics.gaps.Inc()
 	w.log.Error("a gap: records of the log were lost before they were read; flush the pools that this topic feeds",
 		"source", name, "topic", l.Topic, "partition", l.Number, "from", l.From, "to", l.To, "why", l.Why)
-	ctx, cancel := context.WithTimeout(context.Background(), gapTimeout)
-	defer cancel()
-	if err := w.opts.Gaps.Record(ctx, name, l); err != nil {
-		w.log.Error("recording a gap", "topic", l.Topic, "partition", l.Number, "error", err)
-	}
+	return nil
 }
 
-// gapTimeout bounds how long a rebalance waits for a gap's record.
-const gapTimeout = 3 * time.Second
-
 // Revoke implements changelog.Consumer.
-func (w *Worker) Revoke(ids []changelog.Partition, commit bool) {
+func (w *Worker) Revoke(ids []changelog.Partition) []changelog.Progress {
 	ps := make([]*partition, 0, len(ids))
-	w.mu.Lock()
 	for _, id := range ids {
-		if p := w.partitions[id]; p != nil {
+		if p := w.partition(id); p != nil {
 			ps = append(ps, p)
 		}
 	}
-	w.mu.Unlock()
 	w.stop(ps...)
-	for _, p := range ps {
-		w.log.Debug("partition revoked", "topic", p.id.Topic, "partition", p.id.Number, "mark", p.mark.Load(), "commit", commit)
+	out := w.Finished(ids)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		delete(w.partitions, id)
 	}
+	return out
 }
 
 // stop ends the partitions' goroutines and waits for them. What is above their watermark is issued again by the next owner.
@@ -215,7 +217,7 @@ func (w *Worker) Drain(ctx context.Context) {
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			w.log.Warn("draining took too long; the next owner repeats what is left", "partition", p.id.String(), "changes", "in flight")
+			w.log.Warn("draining took too long: a node does not answer; the next owner repeats what is left", "partition", p.id.String())
 			w.stop(ps...)
 			return
 		}

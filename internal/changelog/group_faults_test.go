@@ -1,0 +1,297 @@
+package changelog_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"invalidator/internal/changelog"
+)
+
+// A partition that was paused when it moved away is read when it comes back: the client library keeps a pause for ever.
+func TestPauseEndsWithTheRevoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		other := changelog.Partition{Topic: "shop.shop.orders"}
+		g.makeTopic(other.Topic)
+		leave := g.join(g.c)
+		first := g.group
+		g.c.await(t, func() bool { return len(g.c.started) == 2 })
+		first.Pause(users0)
+		first.Pause(other)
+
+		second := newFakeConsumer()
+		leaveSecond := g.join(second)
+		second.await(t, func() bool { return len(second.started) == 1 })
+		moved := users0
+		if _, ok := second.started[other]; ok {
+			moved = other
+		}
+		leaveSecond()
+		g.produceTo(moved.Topic, 5)
+		g.c.await(t, func() bool { return g.c.next[moved] == 5 })
+		leave()
+	})
+}
+
+// A topic that is removed and made again while the group runs is read from its beginning, the loss is named, and the commits follow
+// the new log: an offset of the old one would pass records of the new that nobody has read.
+func TestTopicMadeAgainWhileRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		g.c.finish(users0, 10)
+		g.awaitCommit(t, 10)
+
+		if _, err := g.cluster.Admin(t).DeleteTopics(t.Context(), usersTopic); err != nil {
+			t.Fatal(err)
+		}
+		g.makeTopic(usersTopic)
+		g.reopen()
+		g.produce(20)
+		g.c.await(t, func() bool { return len(g.c.losses) > 0 && g.c.next[users0] == 20 })
+		if g.c.started[users0] != 0 {
+			t.Errorf("the new topic is read from %d", g.c.started[users0])
+		}
+		g.c.finish(users0, 4)
+		g.awaitCommit(t, 4)
+		leave()
+	})
+}
+
+// Records are handed over while a commit waits for a slow coordinator.
+func TestRecordsFlowDuringACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(1)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 1 })
+		g.hang(kmsg.OffsetCommit, 3*time.Second)
+		g.c.finish(users0, 1)
+		time.Sleep(1500 * time.Millisecond) // the commit has begun
+		g.produce(1)
+		began := time.Now()
+		g.c.await(t, func() bool { return g.c.next[users0] == 2 })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a record waited %s for a commit", took)
+		}
+		leave()
+	})
+}
+
+// A member leaves in time, whatever hangs: the broker answers no produce, no commit and no leave.
+func TestLeaveIsBounded(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		keys []kmsg.Key
+	}{
+		{"the state topic hangs", []kmsg.Key{kmsg.Produce}},
+		{"the coordinator hangs", []kmsg.Key{kmsg.OffsetCommit, kmsg.LeaveGroup, kmsg.Heartbeat}},
+		{"everything hangs", []kmsg.Key{kmsg.Produce, kmsg.OffsetCommit, kmsg.LeaveGroup, kmsg.Heartbeat, kmsg.Fetch, kmsg.Metadata, kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.ListOffsets}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroupRig(t)
+				g.produce(3)
+				leave := g.join(g.c)
+				g.c.await(t, func() bool { return g.c.next[users0] == 3 })
+				g.c.finish(users0, 1)
+				g.awaitCommit(t, 1)
+				for _, k := range tc.keys {
+					g.hang(k, time.Hour)
+				}
+				g.c.finish(users0, 3)
+				time.Sleep(3 * time.Second) // a commit hangs
+				began := time.Now()
+				leave()
+				if took := time.Since(began); took > 4*time.Second {
+					t.Errorf("leaving took %s beside the drain, want at most 4 s", took)
+				}
+			})
+		})
+	}
+}
+
+// A broker that fails the first questions is asked again: only a wrong configuration ends a worker.
+func TestFirstStartWaitsForTheBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(3)
+		tries := 0
+		g.cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			g.cluster.KeepControl()
+			if tries++; tries > 3 {
+				return nil, nil, false
+			}
+			resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+			for _, asked := range req.(*kmsg.OffsetFetchRequest).Groups {
+				group := kmsg.NewOffsetFetchResponseGroup()
+				group.Group, group.ErrorCode = asked.Group, kerr.GroupAuthorizationFailed.Code
+				resp.Groups = append(resp.Groups, group)
+			}
+			return resp, nil, true
+		})
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 3 })
+		leave()
+	})
+}
+
+// A topic whose log cannot be asked for holds up nobody else's.
+func TestBrokenTopicIsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		broken := "shop.shop.broken"
+		g.makeTopic(broken)
+		g.produce(3)
+		g.cluster.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			g.cluster.KeepControl()
+			resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+			ours := false
+			for _, asked := range req.(*kmsg.ListOffsetsRequest).Topics {
+				at := kmsg.NewListOffsetsResponseTopic()
+				at.Topic = asked.Topic
+				p := kmsg.NewListOffsetsResponseTopicPartition()
+				p.Offset = 0
+				switch {
+				case asked.Topic == broken:
+					ours = true
+					p.ErrorCode = kerr.UnknownServerError.Code
+				case asked.Partitions[0].Timestamp == -1:
+					p.Offset = 3
+				}
+				at.Partitions = append(at.Partitions, p)
+				resp.Topics = append(resp.Topics, at)
+			}
+			return resp, nil, ours
+		})
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 3 })
+		leave()
+	})
+}
+
+// A gap is durable before a commit passes it: a crash between the two would pass it over.
+func TestLossIsDurableBeforeTheCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		g.c.finish(users0, 10)
+		g.awaitCommit(t, 10)
+		leave()
+		g.produce(10)
+		if _, err := g.cluster.Admin(t).DeleteRecords(t.Context(), deleteTo(15)); err != nil {
+			t.Fatal(err)
+		}
+		next := newFakeConsumer()
+		next.lostFails = true
+		leave = g.join(next)
+		next.await(t, func() bool { return next.next[users0] == 20 })
+		next.finish(users0, 20)
+		time.Sleep(10 * time.Second)
+		if c := g.commit(t); c.At != 10 {
+			t.Errorf("committed %d past a gap that is recorded nowhere", c.At)
+		}
+		next.mu.Lock()
+		next.lostFails = false
+		next.mu.Unlock()
+		g.awaitCommit(t, 20)
+		leave()
+		if got := strings.Join(next.losses, "; "); got != "shop.shop.users/0 [10,15)" {
+			t.Errorf("losses %q", got)
+		}
+	})
+}
+
+// What cannot be committed of one partition keeps no other from being committed once, and no more than once.
+func TestOnePartitionsCommitFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		other := changelog.Partition{Topic: "shop.shop.orders"}
+		g.makeTopic(other.Topic)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return len(g.c.started) == 2 })
+		commits := 0
+		topics, err := g.cluster.Admin(t).ListTopics(t.Context(), usersTopic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			g.cluster.KeepControl()
+			resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+			for _, asked := range req.(*kmsg.OffsetCommitRequest).Topics {
+				at := kmsg.NewOffsetCommitResponseTopic()
+				at.Topic, at.TopicID = asked.Topic, asked.TopicID
+				for _, p := range asked.Partitions {
+					sp := kmsg.NewOffsetCommitResponseTopicPartition()
+					sp.Partition = p.Partition
+					if asked.Topic == usersTopic || asked.TopicID == topics[usersTopic].ID {
+						sp.ErrorCode = kerr.TopicAuthorizationFailed.Code
+					} else {
+						commits++
+					}
+					at.Partitions = append(at.Partitions, sp)
+				}
+				resp.Topics = append(resp.Topics, at)
+			}
+			return resp, nil, true
+		})
+		g.c.finish(users0, 1)
+		g.c.finish(other, 1)
+		time.Sleep(10 * time.Second)
+		if commits != 1 {
+			t.Errorf("the good partition was committed %d times, want once", commits)
+		}
+		leave()
+	})
+}
+
+// Each owner's state has a key of its own; those to which no commit points any more are removed, or every rebalance would make the
+// state topic larger for ever.
+func TestOldStatesAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		for i := range int64(4) {
+			c := newFakeConsumer()
+			leave := g.join(c)
+			c.await(t, func() bool { return c.next[users0] == 10 })
+			c.finish(users0, i+1)
+			g.awaitCommit(t, i+1)
+			leave()
+		}
+		state, err := g.state.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for k, e := range state.Under("partition") {
+			left = append(left, k+" "+string(e.Value))
+		}
+		if len(left) != 1 || !strings.HasSuffix(left[0], `{"offset":4}`) {
+			t.Errorf("states left: %q", left)
+		}
+	})
+}
+
+// hang makes the cluster keep requests of a kind for d before it handles them.
+func (g *groupRig) hang(k kmsg.Key, d time.Duration) {
+	g.cluster.ControlKey(int16(k), func(kmsg.Request) (kmsg.Response, error, bool) {
+		g.cluster.KeepControl()
+		g.cluster.SleepControl(func() {
+			select {
+			case <-time.After(d):
+			case <-g.t.Context().Done():
+			}
+		})
+		return nil, nil, false
+	})
+}

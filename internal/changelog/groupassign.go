@@ -1,0 +1,231 @@
+package changelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// fetched is called with the group's commits before adjust: it keeps what their metadata say.
+func (g *Group) fetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+	g.places = map[Partition]place{}
+	for _, group := range resp.Groups {
+		for _, t := range group.Topics {
+			name := t.Topic
+			if name == "" { // the broker was asked by the topic's id
+				name = kadm.TopicID(t.TopicID).String()
+			}
+			for _, p := range t.Partitions {
+				if p.Metadata != nil {
+					g.places[Partition{name, p.Partition}] = parsePlace(*p.Metadata)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// placeOf is what the metadata of a partition's commit say.
+func (g *Group) placeOf(p Partition, topicID string) place {
+	if pl, ok := g.places[p]; ok {
+		return pl
+	}
+	if pl, ok := g.places[Partition{topicID, p.Number}]; ok {
+		return pl
+	}
+	return place{Generation: noGeneration}
+}
+
+// adjust is called with every newly assigned partition and its committed offset (none: a relative start). It decides where
+// each starts, names what is missing, and tells the consumer. After an error, or where the group was rebalanced meanwhile, it is called
+// again for the same partitions.
+func (g *Group) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	<-g.ready
+	logs, err := g.askLogs(ctx, offsets)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := g.meet(ctx, offsets, logs)
+	if err != nil {
+		return nil, err
+	}
+	for t, ps := range offsets {
+		for n, off := range ps {
+			p, id := Partition{t, n}, logs.ids[t]
+			was := g.placeOf(p, id)
+			committed := off.EpochOffset().Offset
+			s, ok1 := logs.starts.Lookup(t, n)
+			e, ok2 := logs.ends.Lookup(t, n)
+			if !ok1 || !ok2 || s.Err != nil || e.Err != nil {
+				// It is alone with its trouble. The commit stands, and the first records tell whether it was right.
+				g.log.Warn("asking where a log starts and ends; its first records will tell", "partition", p.String(), "error", errors.Join(s.Err, e.Err))
+				g.assign(p, max(committed, 0), place{TopicID: id, Generation: was.Generation}, nil)
+				continue
+			}
+			remade := was.TopicID != "" && id != "" && was.TopicID != id
+			at, loss := startOf(p, committed, s.Offset, e.Offset, remade, seen[p])
+			ps[n] = kgo.NewOffset().At(at)
+			g.assign(p, at, place{TopicID: id, Generation: was.Generation}, loss)
+		}
+	}
+	return offsets, nil
+}
+
+// logs is what brokers say of some topics.
+type logs struct {
+	starts, ends kadm.ListedOffsets
+	ids          map[string]string
+}
+
+// askLogs asks for the topics of offsets. A broker that does not answer leaves its partitions out.
+func (g *Group) askLogs(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (logs, error) {
+	topics := make([]string, 0, len(offsets))
+	for t := range offsets {
+		topics = append(topics, t)
+	}
+	l := logs{ids: map[string]string{}}
+	var some *kadm.ShardErrors
+	var err error
+	if l.starts, err = g.adm.ListStartOffsets(ctx, topics...); err != nil && !errors.As(err, &some) {
+		return l, fmt.Errorf("asking where the log starts: %w", err)
+	}
+	if l.ends, err = g.adm.ListEndOffsets(ctx, topics...); err != nil && !errors.As(err, &some) {
+		return l, fmt.Errorf("asking where the log ends: %w", err)
+	}
+	m, err := g.adm.Metadata(uncached(ctx), topics...)
+	if err != nil {
+		return l, fmt.Errorf("asking for topics: %w", err)
+	}
+	for _, t := range m.Topics {
+		if t.ID != (kadm.TopicID{}) {
+			l.ids[t.Topic] = t.ID.String()
+		}
+	}
+	return l, ctx.Err()
+}
+
+// meet returns which partitions without a commit were seen before, and notes that the others are now.
+func (g *Group) meet(ctx context.Context, offsets map[string]map[int32]kgo.Offset, l logs) (map[Partition]bool, error) {
+	var bare []Partition
+	for t, ps := range offsets {
+		for n, off := range ps {
+			if off.EpochOffset().Offset < 0 {
+				bare = append(bare, Partition{t, n})
+			}
+		}
+	}
+	if len(bare) == 0 {
+		return nil, nil
+	}
+	state, err := g.opts.State.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking which partitions were seen before: %w", err)
+	}
+	seen := map[Partition]bool{}
+	var fresh []Write
+	for _, p := range bare {
+		key := seenKey(g.opts.Group, p)
+		if _, seen[p] = state.Get(key); seen[p] {
+			continue
+		}
+		if s, ok := l.starts.Lookup(p.Topic, p.Number); ok && s.Err == nil {
+			fresh = append(fresh, Write{key, seenRecord(s.Offset)})
+		}
+	}
+	if _, err := g.opts.State.PutAll(ctx, fresh); err != nil {
+		return nil, fmt.Errorf("noting which partitions were seen: %w", err)
+	}
+	return seen, nil
+}
+
+// startOf is where a partition starts, and what is lost before it. Never the end: a group that comes back too late goes on at
+// the earliest record that is left.
+func startOf(p Partition, committed, start, end int64, remade, seen bool) (int64, *Loss) {
+	switch {
+	case committed >= 0 && remade:
+		return start, &Loss{p, -1, start, fmt.Sprintf("the group had committed offset %d of a topic that was removed and made again", committed)}
+	case committed >= 0 && committed < start:
+		return start, &Loss{p, committed, start, "the group was away for longer than the topic keeps records"}
+	case committed > end:
+		return start, &Loss{p, -1, start, fmt.Sprintf("the group had committed offset %d, and the log ends at %d: the topic was made again, or lost its end", committed, end)}
+	case committed >= 0:
+		return committed, nil
+	case seen:
+		return start, &Loss{p, -1, start, "a partition that was seen before has no committed offset"}
+	}
+	return start, nil // appeared while the fleet ran: from its beginning
+}
+
+// assign makes a partition ours from an offset on, whatever it was before. Of is the topic's id, and the generation of its last state.
+func (g *Group) assign(p Partition, at int64, of place, loss *Loss) {
+	o := &ownership{next: at, committed: -1, topicID: of.TopicID, generation: of.Generation}
+	if loss != nil {
+		o.losses = []Loss{*loss}
+	}
+	g.mu.Lock()
+	if old := g.mu.owned[p]; old != nil {
+		o.losses = append(old.losses, o.losses...)
+	}
+	g.mu.owned[p] = o
+	g.mu.Unlock()
+	g.Resume(p) // the client keeps a pause for ever, also beyond a revoke
+	g.c.Assign(p, at)
+}
+
+// revoke gives partitions up. Without commit, somebody else owns them already.
+func (g *Group) revoke(ctx context.Context, m map[string][]int32, commit bool) {
+	g.turn <- struct{}{}
+	defer func() { <-g.turn }()
+	ps := g.ours(func(p Partition) bool { return slices.Contains(m[p.Topic], p.Number) })
+	if len(ps) == 0 {
+		return
+	}
+	progress := g.c.Revoke(ps)
+	if !commit {
+		progress = nil
+	}
+	if err := g.commitInTurn(ctx, ps, progress); err != nil {
+		g.log.Warn("committing before a partition moves; its new owner repeats a little", "error", err)
+	}
+	g.giveUp(ps)
+}
+
+// meetAgain lets go of topics that were removed, so that those that were made again are met as new ones: the client would read
+// neither. Nothing of them is committed: an offset of the old log would pass records of the new.
+func (g *Group) meetAgain(topics []string) {
+	if len(topics) == 0 {
+		return
+	}
+	g.turn <- struct{}{}
+	ps := g.ours(func(p Partition) bool { return slices.Contains(topics, p.Topic) })
+	g.c.Revoke(ps)
+	g.giveUp(ps)
+	<-g.turn
+	g.log.Warn("topics were removed, or removed and made again; they are met as new ones", "topics", topics)
+	g.cl.PurgeTopicsFromConsuming(topics...)
+}
+
+func (g *Group) ours(which func(Partition) bool) []Partition {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var ps []Partition
+	for p := range g.mu.owned {
+		if which(p) {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+func (g *Group) giveUp(ps []Partition) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range ps {
+		delete(g.mu.owned, p)
+	}
+}
