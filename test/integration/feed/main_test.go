@@ -4,6 +4,7 @@ package feed
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func (e exit) Run() int {
 func pipeline(t *testing.T, dbs ...*harness.Database) *harness.Pipeline {
 	var tables []string
 	for _, d := range dbs {
-		tables = append(tables, d.Schema+".items")
+		tables = append(tables, strconv.Quote(d.Schema+".items"))
 	}
 	return harness.New(t, harness.Options{
 		Databases: dbs,
