@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"fmt"
+	"strings"
 
 	"invalidator/cdc"
 )
@@ -9,21 +10,48 @@ import (
 // Action says what is done to a key's copies.
 type Action string
 
-// ActionDelete is the only action so far; stale and refresh join here.
-const ActionDelete Action = "delete"
+const (
+	ActionDelete  Action = "delete"  // the default
+	ActionStale   Action = "stale"   // one reader refills while the others go on seeing the old value, for StaleFor
+	ActionRefresh Action = "refresh" // delete, or stale where StaleFor says so, and a request that somebody rebuild the value
+)
 
 // Key is one key that a change feeds.
 type Key struct {
+	// Text lies in the Result that it came from, and is good until that one's next Reset. Whoever keeps a Key longer takes
+	// it through CloneKeys.
 	Text     string
 	Template *Template // whence it came: pool, team, mapping, hot copies, action
 }
 
-// Skip is one template that gave no key for one image of a row.
+// CloneKeys returns keys whose texts are their own, in two allocations however many they are; nil for none.
+func CloneKeys(keys []Key) []Key {
+	if len(keys) == 0 {
+		return nil
+	}
+	n := 0
+	for _, k := range keys {
+		n += len(k.Text)
+	}
+	var texts strings.Builder
+	texts.Grow(n)
+	for _, k := range keys {
+		texts.WriteString(k.Text)
+	}
+	all, own := texts.String(), make([]Key, len(keys))
+	for i, k := range keys {
+		own[i] = Key{Text: all[:len(k.Text)], Template: k.Template}
+		all = all[len(k.Text):]
+	}
+	return own
+}
+
+// Skip is one template that gave no key, or not all of its keys, for one image of a row.
 type Skip struct {
 	Template *Template
-	Image    Image
+	Image    Image // empty for a logical message
 	Reason   SkipReason
-	Column   string // the column that was in the way; empty for SkipBadKey
+	Column   string // the column that was in the way; empty for SkipBadKey and for a logical message
 	Detail   string // for a person
 }
 
@@ -35,20 +63,36 @@ const (
 	SkipAbsent  SkipReason = "absent"  // the image lacks the column: a gap of that pool
 	SkipUnclear SkipReason = "unclear" // the envelope does not say what the value means
 	SkipType    SkipReason = "type"    // a float, a JSON document, a value that the filter cannot take
+	SkipMany    SkipReason = "many"    // more elements, or more keys, than one row may give: a gap of that pool
+	SkipPool    SkipReason = "pool"    // a key that a writer sent is in no pool that may be sent there
 	SkipBadKey  SkipReason = "bad_key" // memcached cannot hold it: over 250 bytes, a space, a control byte
 )
 
+// Undecided is a condition that could not be decided for a change, and so counted as true.
+type Undecided struct {
+	Template *Template
+	Image    Image  // of the column
+	Column   string // the first that was in the way
+	Detail   string // for a person
+}
+
 // Result collects the keys of one change. It is reused: Reset keeps the memory.
 type Result struct {
-	Keys    []Key // distinct texts, in the order of the templates, before image first
-	Skipped []Skip
+	Keys      []Key // distinct texts, in the order of the templates, before image first
+	Shadow    []Key // what templates in shadow would have added to Keys; distinct among themselves
+	Skipped   []Skip
+	Undecided []Undecided // at most one a template
+	Unmet     []*Template // whose condition was false for the change: they gave no key
 
 	key   []byte    // the key being rendered
 	value [2][]byte // a column's value between two filters
 }
 
-// Reset empties r.
-func (r *Result) Reset() { r.Keys, r.Skipped = r.Keys[:0], r.Skipped[:0] }
+// Reset empties r. The texts of its keys are no longer good.
+func (r *Result) Reset() {
+	r.Keys, r.Shadow, r.Skipped = r.Keys[:0], r.Shadow[:0], r.Skipped[:0]
+	r.Undecided, r.Unmet = r.Undecided[:0], r.Unmet[:0]
+}
 
 // Mapper is what applies a set of mappings. Set implements it.
 type Mapper interface {
@@ -59,6 +103,11 @@ type Mapper interface {
 	Keys(c *cdc.RowChange, r *Result)
 	// Fingerprint names the set: the same files give the same text, anywhere.
 	Fingerprint() string
+}
+
+// String names the template, its condition, the column and what was in the way.
+func (u Undecided) String() string {
+	return fmt.Sprintf("%s: %s: %s.%s: %s", u.Template.Text, u.Template.When, u.Image, u.Column, u.Detail)
 }
 
 // String names the template, the image and what was in the way.

@@ -124,6 +124,16 @@ func (s *Set) Templates() []*Template {
 	return all
 }
 
+// Underivable are the pools whose keys no row gives, of all files in force, sorted.
+func (s *Set) Underivable() []string {
+	var all []string
+	for _, f := range s.files {
+		all = append(all, f.Underivable...)
+	}
+	slices.Sort(all)
+	return all
+}
+
 // Columns are those that the templates of a table read, with the types that mappings declare; nil where nobody maps it.
 func (s *Set) Columns(source string, t cdc.TableID) *cdc.Columns {
 	if p := s.Plan(source, t); p != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 const (
@@ -14,19 +15,30 @@ const (
 	maxColumn = 64 // characters of a column's name in MySQL; Postgres has 63
 )
 
-// Template renders one key of a row. It is immutable.
+// Template is one entry of a mapping's keys: what it renders, when, and what is done with it. It is immutable.
 type Template struct {
-	Text    string // as the file has it
-	Pool    string
-	Team    string
-	Mapping string
-	Action  Action
-	Hot     int    // extra copies key#1 … key#Hot; 0: none
-	File    string // where it stands
-	Line    int
-	Col     int
+	Text     string // as the file has it
+	Pool     string // empty for a raw template of a file: its keys come under one Template a pool
+	Team     string
+	Mapping  string // empty where a writer sent the key in a logical message
+	When     string // the condition as the file has it; empty: every change counts
+	Action   Action
+	StaleFor time.Duration // what is left to a copy that is marked stale; 0: copies are deleted
+	Hot      int           // extra copies key#1 … key#Hot; 0: none
+	Shadow   bool          // its keys are told, and nothing is done with them
+	Raw      bool          // the column's text is the key itself
+	Each     []Each        // in the order of the file
+	File     string        // where it stands
+	Line     int
+	Col      int
 
 	parts []part
+}
+
+// Each is a placeholder that stands for each of its values in turn.
+type Each struct {
+	Name   string
+	Values []string
 }
 
 // part is literal text, or else a column through its filters.

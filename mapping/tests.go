@@ -19,6 +19,7 @@ type Test struct {
 	Source        string // empty: any
 	Before, After map[string]cdc.Value
 	Keys          []string
+	ShadowKeys    []string // what templates in shadow give; nil: not looked at
 	File          string
 	Line, Col     int
 }
@@ -26,9 +27,42 @@ type Test struct {
 // TestResult is what came of one Test.
 type TestResult struct {
 	Test       *Test
-	Missing    []string // wanted, and not given
-	Unexpected []string // given, and not wanted
-	Skipped    []Skip   // why some may be missing
+	Missing    []string    // wanted, and not given
+	Unexpected []string    // given, and not wanted
+	Skipped    []Skip      // why some may be missing
+	Rendered   []*Template // that gave a key, in shadow or not
+	Unmet      []*Template // whose condition was false
+	Undecided  []Undecided // conditions that counted as true since the test's row leaves them open
+}
+
+// Coverage says what a file's tests reach of one template.
+type Coverage struct {
+	Template *Template
+	Rendered bool // some test has a key of it
+	Met      bool // some test has its condition true, and decided; true where it has no condition
+	Unmet    bool // some test has its condition false; true where it has no condition
+}
+
+// Complete reports whether nothing of the template is left that no test reaches.
+func (c Coverage) Complete() bool { return c.Rendered && c.Met && c.Unmet }
+
+// Coverage is what the tests that gave results reach of the file's templates, in their order.
+func (f *File) Coverage(results []TestResult) []Coverage {
+	var all []Coverage
+	for _, m := range f.Mappings {
+		for _, t := range m.Templates {
+			c := Coverage{Template: t, Met: t.When == "", Unmet: t.When == ""}
+			for _, r := range results {
+				rendered := slices.Contains(r.Rendered, t)
+				open := slices.ContainsFunc(r.Undecided, func(u Undecided) bool { return u.Template == t })
+				c.Rendered = c.Rendered || rendered
+				c.Met = c.Met || rendered && !open
+				c.Unmet = c.Unmet || slices.Contains(r.Unmet, t)
+			}
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // OK reports whether the test passed.
@@ -79,7 +113,12 @@ func (f *File) RunTests() []TestResult {
 func (t *Test) run(set *Set) TestResult {
 	var r Result
 	set.Keys(t.change(), &r)
-	result := TestResult{Test: t, Skipped: r.Skipped}
+	result := TestResult{Test: t, Skipped: r.Skipped, Unmet: r.Unmet, Undecided: r.Undecided}
+	for _, k := range slices.Concat(r.Keys, r.Shadow) {
+		if !slices.Contains(result.Rendered, k.Template) {
+			result.Rendered = append(result.Rendered, k.Template)
+		}
+	}
 	for _, want := range t.Keys {
 		if !slices.ContainsFunc(r.Keys, func(k Key) bool { return k.Text == want }) {
 			result.Missing = append(result.Missing, want)

@@ -72,13 +72,10 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	return p.issue(ctx, c, today)
 }
 
-// checked copies the keys that memcached can hold, with the ring's prefix and the longest suffix; the error names those that
-// it cannot.
+// checked returns the change's own copies of the keys that memcached can hold, with the ring's prefix and the longest suffix; the
+// error names those that it cannot. The keys in p.result are good for one record only.
 func (p *partition) checked(s *Snapshot) ([]mapping.Key, error) {
-	if len(p.result.Keys) == 0 {
-		return nil, nil
-	}
-	keys := make([]mapping.Key, 0, len(p.result.Keys))
+	keys := p.result.Keys[:0]
 	var bad error
 	for _, k := range p.result.Keys {
 		hot := max(k.Template.Hot, s.View.Hot.Copies(k.Text))
@@ -88,7 +85,7 @@ func (p *partition) checked(s *Snapshot) ([]mapping.Key, error) {
 		}
 		keys = append(keys, k)
 	}
-	return keys, bad
+	return mapping.CloneKeys(keys), bad
 }
 
 // longestWire is the longest text of a key on the wire. It makes no new text where there is neither a prefix nor a copy.
