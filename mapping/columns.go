@@ -1,7 +1,9 @@
 package mapping
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -13,12 +15,6 @@ var knownTypes = strings.Fields(`tinyint smallint mediumint int integer bigint d
 	bit bool boolean char varchar character tinytext text mediumtext longtext binary varbinary tinyblob blob mediumblob longblob
 	bytea enum set json jsonb date time timetz datetime timestamp timestamptz year interval uuid citext inet cidr macaddr name
 	int2 int4 int8 bpchar`)
-
-// unrenderable are the types that no key may hold: each source shows them in its own way.
-var unrenderable = map[string]string{
-	"float": "a float", "double": "a float", "real": "a float", "float4": "a float", "float8": "a float",
-	"json": "a JSON document", "jsonb": "a JSON document",
-}
 
 // typeWord is the first word of a type: bigint of "bigint(20) unsigned".
 func typeWord(t string) string {
@@ -53,12 +49,8 @@ func (r *fileReader) checkColumns(m *Mapping) {
 	for _, t := range m.Templates {
 		read = append(read, t.Columns()...)
 		for _, p := range t.parts {
-			declared := m.Types[p.column]
-			if what := unrenderable[typeWord(declared)]; what != "" {
-				r.add(SeverityError, t.Line, t.Col, "use a column with one text", "column "+p.column+" is "+what+", which no key can hold")
-			}
-			if len(p.filters) > 0 && p.filters[0].raw && isNumber(declared) {
-				r.add(SeverityError, t.Line, t.Col, "", "filter "+p.filters[0].name+" takes bytes or a text, and column "+p.column+" is "+declared)
+			if declared, ok := m.Types[p.column]; ok && p.column != "" {
+				r.checkTypes(t, p, declared)
 			}
 		}
 	}
@@ -69,7 +61,62 @@ func (r *fileReader) checkColumns(m *Mapping) {
 	}
 }
 
-func isNumber(t string) bool {
-	w := typeWord(t)
-	return w != "interval" && (strings.Contains(w, "int") && w != "point" || w == "decimal" || w == "numeric" || w == "bit")
+// checkTypes follows a column's declared type through the filters.
+func (r *fileReader) checkTypes(t *Template, p part, declared string) {
+	fail := func(at int, hint, format string, args ...any) {
+		line, col := r.within(t.node, at)
+		r.add(SeverityError, line, col, hint, fmt.Sprintf(format, args...))
+	}
+	is, what := typesOf(declared), "column "+p.column+" is "+declared
+	for _, f := range p.filters {
+		if f.takes&is == 0 && is != typeFloat {
+			fail(f.at, hintFor(f, is), "filter %q takes %s, and %s", f.name, f.wants, what)
+			return
+		}
+		if f.filterType == filterUUID && is == typeBytes && fixedLength(declared) > 0 && fixedLength(declared) != uuidLen {
+			fail(f.at, "", "filter %q takes %s, and %s", f.name, f.wants, what)
+			return
+		}
+		if f.gives != 0 {
+			is, what = f.gives, f.name+" gives "+nameOfTypes(f.gives)
+		}
+	}
+	switch is {
+	case typeFloat:
+		fail(p.at, "use a column with one text", "column %s is a float, which no key can hold", p.column)
+	case typeJSON:
+		fail(p.at, "use json('path') to one scalar", "column %s is a JSON document, which no key can hold", p.column)
+	}
+}
+
+// hintFor says what to write before a filter, or instead of it.
+func hintFor(f *filter, is types) string {
+	switch {
+	case is == typeJSON:
+		return "put json('path') before it"
+	case is == typeDecimal && f.takes&typeInteger != 0:
+		return "put int before it"
+	case is == typeArray && f.takes&typeText != 0:
+		return "put elements before it"
+	}
+	var names []string
+	for _, o := range filters {
+		if o.takes&is != 0 && o.gives != typeText && !slices.Contains([]*filterType{filterDefault, filterElements}, o) {
+			names = append(names, o.name)
+		}
+	}
+	return "it may go through " + strings.Join(names, ", ")
+}
+
+// fixedLength is the length of a binary(n); 0 where it has none.
+func fixedLength(declared string) int {
+	digits, ok := strings.CutPrefix(declared, "binary(")
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(digits, ")"))
+	if err != nil {
+		return 0
+	}
+	return n
 }

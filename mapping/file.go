@@ -251,7 +251,7 @@ func (r *fileReader) key(n *yaml.Node, m *Mapping) {
 	if parts == nil {
 		return
 	}
-	t.Text, t.Line, t.Col, t.parts = s, text.Line, text.Column, parts
+	t.Text, t.Line, t.Col, t.parts, t.node = s, text.Line, text.Column, parts, text
 	r.pool(text, t)
 	if i := slices.IndexFunc(m.Templates, func(o *Template) bool { return o.Text == s }); i >= 0 {
 		r.errorf(text, "", "key %q is doubled: it stands in line %d already", s, m.Templates[i].Line)

@@ -3,29 +3,42 @@ package mapping
 import (
 	"encoding/hex"
 	"slices"
-	"unicode"
+	"strings"
 	"unicode/utf8"
+
+	"invalidator/cdc"
 )
 
-// filter is one step between a column and the key. Each appends to dst what it makes of src and reports false where it
-// cannot take src.
+// filter is one step between a column and the key, with its arguments. It is immutable.
 type filter struct {
-	name  string
-	raw   bool // takes the raw bytes of a binary value or a text, so that it only stands first, and takes no number
-	apply func(dst, src []byte) ([]byte, bool)
+	*filterType
+	args []argument
+	at   int  // the byte of the template's text where its name begins
+	step step // nil for default and elements, which are more than a step from text to text
 }
 
-// filters is the whole set. Names are what teams write; none takes arguments so far.
-var filters = []*filter{
-	{name: "lower", apply: eachRune(unicode.ToLower)},
-	{name: "upper", apply: eachRune(unicode.ToUpper)},
-	{name: "trim", apply: trim},
-	{name: "hex", raw: true, apply: toHex},
-	{name: "urlencode", apply: urlencode},
+// filterType is one row of the table of filters.
+type filterType struct {
+	name   string
+	params []param
+	usage  string // as a team would write it, for hints
+	takes  types
+	wants  string // takes, in words
+	gives  types  // 0: what it took, or text
+	raw    bool   // takes the bytes of a bytea, where the others take its text
+	bind   func(args []argument) (step, *fault)
 }
 
-func filterNamed(name string) *filter {
-	if i := slices.IndexFunc(filters, func(f *filter) bool { return f.name == name }); i >= 0 {
+// step appends to dst what it makes of src, which is of that kind. The kind that it gives may be Null, where there is no such
+// value, and Ambiguous, where there are several, apart by separator, each of which is rendered. A trouble says why it cannot
+// take src, and is empty where it can.
+type step func(dst, src []byte, kind cdc.Kind) (out []byte, gives cdc.Kind, trouble string)
+
+// separator stands between the texts of an Ambiguous value, as in cdc.
+const separator = "\x00"
+
+func filterNamed(name string) *filterType {
+	if i := slices.IndexFunc(filters, func(f *filterType) bool { return f.name == name }); i >= 0 {
 		return filters[i]
 	}
 	return nil
@@ -39,54 +52,124 @@ func filterNames() []string {
 	return names
 }
 
-// eachRune refuses bytes that are no UTF-8: they would come out as U+FFFD, another key.
-func eachRune(f func(rune) rune) func(dst, src []byte) ([]byte, bool) {
-	return func(dst, src []byte) ([]byte, bool) {
+// refuse says why a value gives no text through fs, whatever its text is; an empty reason where it may.
+func refuse(v cdc.Value, fs []*filter) (SkipReason, string) {
+	switch v.Kind {
+	case cdc.Absent:
+		return SkipAbsent, detailAbsent
+	case cdc.Unclear:
+		return SkipUnclear, v.Why
+	case cdc.Null:
+		if !slices.ContainsFunc(fs, (*filter).isDefault) {
+			return SkipNull, detailNull
+		}
+	case cdc.Float:
+		return SkipType, detailFloat
+	}
+	return "", ""
+}
+
+func (f *filter) isDefault() bool { return f.filterType == filterDefault }
+
+// through appends to dst what fs, of which none is elements, make of v. As in SQL, what is NULL stays so until a default
+// gives it a text. The kind is Ambiguous where v, or a filter, left several texts open: dst has them apart by separator.
+//
+// The last filter writes into dst; those before it take turns with the two buffers.
+func through(buf *[2][]byte, dst []byte, v cdc.Value, fs []*filter) (out []byte, kind cdc.Kind, reason SkipReason, detail string) {
+	if reason, detail = refuse(v, fs); reason != "" {
+		return dst, v.Kind, reason, detail
+	}
+	if v.Kind == cdc.Ambiguous {
+		return severally(dst, []byte(v.S), fs)
+	}
+	start, from := len(dst), 0
+	if kind = v.Kind; len(fs) > 0 {
+		buf[0] = append(buf[0][:0], v.S...)
+	} else {
+		dst = append(dst, v.S...)
+	}
+	for i, f := range fs {
+		last, src := i == len(fs)-1, buf[from]
+		to := dst
+		if !last {
+			to = buf[1-from][:0]
+		}
+		var trouble string
+		if to, kind, trouble = f.apply(to, src, kind); trouble != "" {
+			return dst[:start], kind, SkipType, trouble
+		}
+		if last {
+			dst = to
+			break
+		}
+		buf[1-from] = to
+		from = 1 - from
+		if kind == cdc.Ambiguous {
+			return severally(dst, to, fs[i+1:])
+		}
+	}
+	switch kind {
+	case cdc.Null:
+		return dst[:start], kind, SkipNull, detailNothing
+	case cdc.JSON:
+		return dst[:start], kind, SkipType, detailJSON
+	case cdc.Bytea:
+		return appendBytea(dst[:start], v.S), cdc.Text, "", ""
+	}
+	return dst, kind, "", ""
+}
+
+// severally puts each of several texts through fs.
+func severally(dst, texts []byte, fs []*filter) (out []byte, kind cdc.Kind, reason SkipReason, detail string) {
+	start := len(dst)
+	for i, t := range strings.Split(string(texts), separator) {
+		if i > 0 {
+			dst = append(dst, separator...)
+		}
+		var buf [2][]byte
+		if dst, _, reason, detail = through(&buf, dst, cdc.Value{Kind: cdc.Text, S: t}, fs); reason != "" {
+			return dst[:start], cdc.Ambiguous, reason, detail
+		}
+	}
+	return dst, cdc.Ambiguous, "", ""
+}
+
+// apply is one filter of a chain.
+func (f *filter) apply(dst, src []byte, kind cdc.Kind) ([]byte, cdc.Kind, string) {
+	switch {
+	case f.isDefault() && kind == cdc.Null:
+		return append(dst, f.args[0].text...), cdc.Text, ""
+	case f.isDefault(), kind == cdc.Null:
+		return append(dst, src...), kind, ""
+	case f.takes&typesOfKind(kind) == 0:
+		return dst, kind, f.name + " takes " + f.wants + ", and this is " + nameOfKind(kind)
+	case kind == cdc.Bytea && !f.raw:
+		src = appendBytea(nil, string(src))
+	}
+	return f.step(dst, src, kind)
+}
+
+// appendBytea appends what Postgres shows of bytes.
+func appendBytea(dst []byte, raw string) []byte {
+	return hex.AppendEncode(append(dst, `\x`...), []byte(raw))
+}
+
+// textStep is a step that gives text, of text in UTF-8: other bytes would come out as U+FFFD, another key.
+func textStep(f func(dst, src []byte) []byte) step {
+	return func(dst, src []byte, _ cdc.Kind) ([]byte, cdc.Kind, string) {
 		if !utf8.Valid(src) {
-			return dst, false
+			return dst, cdc.Text, detailText
 		}
-		for len(src) > 0 {
-			c, n := utf8.DecodeRune(src)
-			dst = utf8.AppendRune(dst, f(c))
-			src = src[n:]
-		}
-		return dst, true
+		return f(dst, src), cdc.Text, ""
 	}
 }
 
-func trim(dst, src []byte) ([]byte, bool) {
-	if !utf8.Valid(src) {
-		return dst, false
-	}
-	for len(src) > 0 {
-		c, n := utf8.DecodeRune(src)
-		if !unicode.IsSpace(c) {
-			break
-		}
-		src = src[n:]
-	}
-	for len(src) > 0 {
-		c, n := utf8.DecodeLastRune(src)
-		if !unicode.IsSpace(c) {
-			break
-		}
-		src = src[:len(src)-n]
-	}
-	return append(dst, src...), true
+// bytesStep is a step that gives text, of any bytes.
+func bytesStep(f func(dst, src []byte) []byte) step {
+	return func(dst, src []byte, _ cdc.Kind) ([]byte, cdc.Kind, string) { return f(dst, src), cdc.Text, "" }
 }
 
-func toHex(dst, src []byte) ([]byte, bool) { return hex.AppendEncode(dst, src), true }
-
-// urlencode escapes everything but the unreserved characters of RFC 3986.
-func urlencode(dst, src []byte) ([]byte, bool) {
-	const digits = "0123456789ABCDEF"
-	for _, c := range src {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_', c == '~':
-			dst = append(dst, c)
-		default:
-			dst = append(dst, '%', digits[c>>4], digits[c&15])
-		}
-	}
-	return dst, true
+// plain binds a filter without arguments.
+func plain(s step) func([]argument) (step, *fault) {
+	return func([]argument) (step, *fault) { return s, nil }
 }

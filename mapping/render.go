@@ -26,7 +26,7 @@ const (
 	detailCandidates = "its columns leave too many texts open"
 	detailFloat      = "a float has no one text"
 	detailJSON       = "a JSON document has no one text"
-	detailBytes      = "the filter takes bytes or a text, and this is a number"
+	detailNothing    = "the filter finds no value, as in NULL"
 	detailText       = "the filter takes text, and this is no UTF-8"
 	detailUnfit      = "a space or a control character"
 	detailLong       = "over 250 bytes with its copy suffix"
@@ -177,27 +177,6 @@ func value(row, behind cdc.Row, at int) cdc.Value {
 	return behind[at]
 }
 
-// refuse says why a value gives no key; an empty reason where it does.
-func refuse(v cdc.Value, fs []*filter) (SkipReason, string) {
-	switch v.Kind {
-	case cdc.Absent:
-		return SkipAbsent, detailAbsent
-	case cdc.Null:
-		return SkipNull, detailNull
-	case cdc.Unclear:
-		return SkipUnclear, v.Why
-	case cdc.Float:
-		return SkipType, detailFloat
-	case cdc.JSON:
-		return SkipType, detailJSON
-	case cdc.Bool, cdc.Integer, cdc.Decimal:
-		if len(fs) > 0 && fs[0].raw {
-			return SkipType, detailBytes
-		}
-	}
-	return "", ""
-}
-
 // key renders one key, with the texts chosen where a column leaves several open.
 func (w *writer) key(t *compiled, image Image, row, behind cdc.Row, open []choice) {
 	key := w.r.key[:0]
@@ -208,18 +187,20 @@ func (w *writer) key(t *compiled, image Image, row, behind cdc.Row, open []choic
 			continue
 		}
 		v := value(row, behind, at)
-		text := v.S // the raw bytes, for a filter that takes them
-		if len(p.filters) == 0 || !p.filters[0].raw {
-			text = v.Text()
-		}
 		for _, c := range open {
 			if c.at == at {
-				text = c.text
+				v = textValue(c.text)
 			}
 		}
-		var ok bool
-		if key, ok = w.filter(key, text, p.filters); !ok {
-			w.skip(t, image, SkipType, p.column, detailText)
+		var kind cdc.Kind
+		var reason SkipReason
+		var detail string
+		key, kind, reason, detail = through(&w.r.value, key, v, p.filters)
+		if kind == cdc.Ambiguous && reason == "" {
+			reason, detail = SkipUnclear, detailCandidates
+		}
+		if reason != "" {
+			w.skip(t, image, reason, p.column, detail)
 			return
 		}
 	}
@@ -229,26 +210,6 @@ func (w *writer) key(t *compiled, image Image, row, behind cdc.Row, open []choic
 		return
 	}
 	w.add(t.Template, key)
-}
-
-// filter appends text to key, through fs.
-func (w *writer) filter(key []byte, text string, fs []*filter) ([]byte, bool) {
-	if len(fs) == 0 {
-		return append(key, text...), true
-	}
-	// The last filter writes into the key; those before it take turns with two buffers.
-	buf := &w.r.value
-	buf[0] = append(buf[0][:0], text...)
-	from := 0
-	for _, f := range fs[:len(fs)-1] {
-		to, ok := f.apply(buf[1-from][:0], buf[from])
-		if !ok {
-			return key, false
-		}
-		buf[1-from] = to
-		from = 1 - from
-	}
-	return fs[len(fs)-1].apply(key, buf[from])
 }
 
 // add appends a key unless this change has it already. The text is kept once; of two templates the one with more copies

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gopkg.in/yaml.v3"
 )
 
 const (
@@ -33,19 +35,13 @@ type Template struct {
 	Col      int
 
 	parts []part
+	node  *yaml.Node // its text in the file
 }
 
 // Each is a placeholder that stands for each of its values in turn.
 type Each struct {
 	Name   string
 	Values []string
-}
-
-// part is literal text, or else a column through its filters.
-type part struct {
-	literal string
-	column  string // empty: literal
-	filters []*filter
 }
 
 // Columns are the distinct names that the template reads, in its order.
@@ -66,7 +62,7 @@ type fault struct {
 	what, hint string
 }
 
-// parseTemplate reads literal text, {column|filter|filter}, and {{ and }} for braces. The faults hold an error where the
+// parseTemplate reads literal text, {column|filter|filter(…)}, and {{ and }} for braces. The faults hold an error where the
 // parts cannot be used.
 func parseTemplate(text string) (parts []part, faults []fault) {
 	fail := func(at int, hint, format string, args ...any) ([]part, []fault) {
@@ -88,11 +84,7 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 		case c == '}':
 			return fail(i, "write }} for a brace", "a } without its {")
 		case c == '{':
-			end := strings.IndexAny(text[i+1:], "{}")
-			if end < 0 || text[i+1+end] == '{' {
-				return fail(i, "write {{ for a brace", "a { without its }")
-			}
-			p, f := parseReference(text[i+1:i+1+end], i+1)
+			p, end, f := parseReference(text, i)
 			if f != nil {
 				return nil, append(faults, *f)
 			}
@@ -101,7 +93,7 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 				faults = append(faults, fault{i, SeverityWarning, fmt.Sprintf("{%s} follows {%s} with nothing between: two rows may share a key", p.column, parts[n-1].column), "put a : between"})
 			}
 			parts = append(parts, p)
-			i += end + 2
+			i = end
 		case unfit(c):
 			return fail(i, "", "memcached cannot hold a key with %s", nameOf(c))
 		default:
@@ -114,42 +106,6 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 		return fail(len(text)-1, "key#1, key#2 … are the names of a hot key's copies", "a template must not end in # and digits")
 	}
 	return parts, faults
-}
-
-// parseReference reads what stands between braces, which begins at byte at of the template.
-func parseReference(text string, at int) (part, *fault) {
-	fail := func(at int, hint, format string, args ...any) (part, *fault) {
-		return part{}, &fault{at, SeverityError, fmt.Sprintf(format, args...), hint}
-	}
-	words := strings.Split(text, "|")
-	column := words[0]
-	if column == "" {
-		return fail(at, "write {id}", "a reference without a column")
-	}
-	if strings.TrimSpace(column) != column || len(column) > 4*maxColumn {
-		return fail(at, "write it as {id}, without spaces", "%q is no column's name", column)
-	}
-	p := part{column: column}
-	at += len(column) + 1
-	for i, name := range words[1:] {
-		f := filterNamed(name)
-		word, _, called := strings.Cut(name, "(")
-		switch {
-		case f == nil && called && filterNamed(word) != nil:
-			return fail(at, "write "+word, "filter %q takes no arguments", word)
-		case f == nil:
-			hint := didYouMean(name, filterNames())
-			if hint == "" {
-				hint = "the filters are " + strings.Join(filterNames(), ", ")
-			}
-			return fail(at, hint, "filter %q is unknown", name)
-		case f.raw && i > 0:
-			return fail(at, "write it first", "filter %q takes a column's bytes", name)
-		}
-		p.filters = append(p.filters, f)
-		at += len(name) + 1
-	}
-	return p, nil
 }
 
 // unfit reports whether memcached ends a key, or a command, at this byte.
