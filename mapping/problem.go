@@ -31,8 +31,8 @@ func (p Problem) String() string {
 		s += fmt.Sprintf(":%d:%d", p.Line, p.Col)
 	}
 	s += ": "
-	if p.Severity == SeverityWarning {
-		s += "warning: "
+	if p.Severity != SeverityError {
+		s += string(p.Severity) + ": "
 	}
 	s += p.What
 	if p.Hint != "" {

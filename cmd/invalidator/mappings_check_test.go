@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// broken has errors in two files, a warning and a note.
+var broken = map[string]string{
+	"mappings.d/a.yaml": "version: 1\nteam: profiles\npools: [user]\nmappings:\n  - name: user\n    table: shop.users\n    coloumns: {id: bigint}\n" +
+		"    keys:\n      - user:{email|lowr}\n      - key:\tuser:{id\n",
+	"mappings.d/b.yaml": "version: 1\nteam: b\npools: [NO, cart]\n",
+	"mappings.d/c.yaml": "version: 1\nteam: c\npools: [line]\nmappings:\n  - name: line\n    table: shop.lines\n    keys:\n" +
+		"      - line:{a}{b}\n      - line:{c}:x\n      - line:{d}:x\n",
+}
+
+func TestCheckShowsEachPlace(t *testing.T) {
+	code, stdout, stderr := invoke(t, broken, "mappings", "check")
+	if code != exitFailed || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	same(t, "stdout", stdout, `mappings.d/a.yaml:7:5: error: field "coloumns" is unknown in a mapping
+    7 |     coloumns: {id: bigint}
+      |     ^
+      = did you mean "columns"?
+mappings.d/a.yaml:9:21: error: filter "lowr" is unknown
+    9 |       - user:{email|lowr}
+      |                     ^
+      = did you mean "lower"?
+mappings.d/a.yaml:10:19: error: a { without its }
+   10 |       - key:	user:{id
+      |             	     ^
+      = write {{ for a brace
+mappings.d/b.yaml:3:9: error: pool is NO, which YAML reads as a boolean
+    3 | pools: [NO, cart]
+      |         ^
+      = write "NO" in quotes
+mappings.d/c.yaml:8:17: warning: {b} follows {a} with nothing between: two rows may share a key
+    8 |       - line:{a}{b}
+      |                 ^
+      = put a : between
+mappings.d/c.yaml:10:9: note: line:{d}:x gives the keys of line:{c}:x in line 9: a row of one may share its key with a row of the other
+   10 |       - line:{d}:x
+      |         ^
+      = right where they hold the same thing; else put a word between, as in user:by-email:{email}
+errors: 4, warnings: 1
+1 files, 3 templates, fingerprint `+strings.Fields(stdout[strings.LastIndex(stdout, "fingerprint "):])[1]+"\n")
+}
+
+func TestCheckForGitHub(t *testing.T) {
+	code, stdout, _ := invoke(t, broken, "mappings", "check", "--format", "github")
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	first, _, _ := strings.Cut(stdout, "\n")
+	same(t, "the first annotation", first, `::error file=mappings.d/a.yaml,line=7,col=5::field "coloumns" is unknown in a mapping (did you mean "columns"?)`)
+	for _, want := range []string{"\n::warning file=mappings.d/c.yaml,line=8,col=17::", "\n::notice file=mappings.d/c.yaml,line=10,col=9::"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestAnnotationPathsStartAtTheRepository(t *testing.T) {
+	dir := folder(t, map[string]string{"teams/mappings.d/x,y.yaml": "version: 2\nteam: a\npools: [user]\n"})
+	t.Setenv("GITHUB_WORKSPACE", dir)
+	_, stdout, _ := invoke(t, nil, "mappings", "check", dir+"/teams/mappings.d", "--format", "github")
+	if want := "::error file=teams/mappings.d/x%2Cy.yaml,line=1,col=10::"; !strings.HasPrefix(stdout, want) {
+		t.Errorf("got %s, want %s…", stdout, want)
+	}
+}
+
+func TestCheckAsJSON(t *testing.T) {
+	_, stdout, _ := invoke(t, broken, "mappings", "check", "--json")
+	var lines []map[string]any
+	for line := range strings.Lines(stdout) {
+		var x map[string]any
+		if err := json.Unmarshal([]byte(line), &x); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		lines = append(lines, x)
+	}
+	if len(lines) != 6 || lines[1]["file"] != "mappings.d/a.yaml" || lines[1]["line"] != 9.0 || lines[1]["col"] != 21.0 ||
+		lines[1]["severity"] != "error" || lines[1]["what"] != `filter "lowr" is unknown` || lines[1]["hint"] != `did you mean "lower"?` {
+		t.Errorf("got %s", stdout)
+	}
+}
+
+func TestCheckOfARightFolder(t *testing.T) {
+	code, stdout, stderr := invoke(t, map[string]string{"teams/a.yaml": "version: 1\nteam: a\nunderivable: [feed]\n"}, "mappings", "check", "teams")
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "1 files, 0 templates, fingerprint ") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+const tested = `version: 1
+team: profiles
+pools: [user]
+mappings:
+  - name: user
+    table: shop.users
+    keys:
+      - user:{id}
+      - user:by-email:{email|lower}
+      - user:by-phone:{phone}
+tests:
+  - name: right
+    table: shop.users
+    after: {id: 1, email: null, phone: null}
+    keys: [user:1]
+  - name: wrong
+    table: shop.users
+    before: {id: 1, email: a@x.test}
+    after: {email: b@x.test}
+    keys: [user:1, user:2, "user:by-email:a@x.test"]
+`
+
+func TestTestShowsTheDifference(t *testing.T) {
+	code, stdout, _ := invoke(t, map[string]string{"mappings.d/a.yaml": tested}, "mappings", "test", "--coverage")
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	same(t, "stdout", stdout, `mappings.d/a.yaml:16:5: error: test "wrong" failed
+   16 |   - name: wrong
+      |     ^
+      user:1
+    - user:2
+      user:by-email:a@x.test
+    + user:by-email:b@x.test
+      skipped user:by-phone:{phone}: before image, column phone: the image does not hold the column
+      skipped user:by-phone:{phone}: after image, column phone: the image does not hold the column
+mappings.d/a.yaml:10:9: note: no test has a key of user:by-phone:{phone}
+   10 |       - user:by-phone:{phone}
+      |         ^
+1 of 2 tests passed
+2 of 3 templates are covered
+`)
+}
+
+func TestTestAsJSON(t *testing.T) {
+	_, stdout, _ := invoke(t, map[string]string{"mappings.d/a.yaml": tested}, "mappings", "test", "--json", "--coverage")
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	same(t, "the first line", lines[0], `{"test":"right","file":"mappings.d/a.yaml","line":12,"col":5,"ok":true,"missing":[],"unexpected":[],`+
+		`"skipped":["user:by-email:{email|lower}: after image, column email: the column is NULL","user:by-phone:{phone}: after image, column phone: the column is NULL"]}`)
+	same(t, "the last line", lines[len(lines)-1], `{"template":"user:by-phone:{phone}","mapping":"user","file":"mappings.d/a.yaml","line":10,"col":9,"covered":false,"lacks":["no test has a key of user:by-phone:{phone}"]}`)
+}
+
+func TestSchemaIsPrinted(t *testing.T) {
+	code, stdout, _ := invoke(t, nil, "mappings", "schema")
+	if code != exitOK || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, "2020-12") {
+		t.Errorf("exit code %d, %.100q", code, stdout)
+	}
+}

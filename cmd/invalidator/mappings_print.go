@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"invalidator/internal/ui"
+	"invalidator/mapping"
+)
+
+// formatFlags choose how findings are shown.
+type formatFlags struct {
+	JSON   bool   `help:"One JSON object a line and finding; the same as --format json." name:"json"`
+	Format string `help:"text for people, json, or github for annotations on a pull request." enum:"text,json,github" default:"text"`
+}
+
+func (f formatFlags) asJSON() bool { return f.JSON || f.Format == "json" }
+func (f formatFlags) asText() bool { return !f.asJSON() && f.Format == "text" }
+
+// findings prints problems as they come and counts them. It is for one goroutine.
+type findings struct {
+	format           formatFlags
+	out              io.Writer
+	ui               *ui.Printer
+	lines            map[string][]string // file -> its lines
+	errors, warnings int
+}
+
+func (f formatFlags) findings(e *env) *findings {
+	return &findings{format: f, out: e.stdout, ui: ui.New(e.stdout), lines: map[string][]string{}}
+}
+
+// print shows one problem.
+func (p *findings) print(x mapping.Problem) error {
+	switch x.Severity {
+	case mapping.SeverityError:
+		p.errors++
+	case mapping.SeverityWarning:
+		p.warnings++
+	}
+	var err error
+	switch {
+	case p.format.asJSON():
+		err = writeJSON(p.out, x)
+	case p.format.Format == "github":
+		_, err = io.WriteString(p.out, annotation(x))
+	default:
+		_, err = io.WriteString(p.out, p.people(x))
+	}
+	return err
+}
+
+func (p *findings) printAll(problems []mapping.Problem) error {
+	for _, x := range problems {
+		if err := p.print(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// summary is the last line for people; without anything found it is empty.
+func (p *findings) summary() string {
+	if p.errors+p.warnings == 0 {
+		return ""
+	}
+	return fmt.Sprintf("errors: %d, warnings: %d\n", p.errors, p.warnings)
+}
+
+// people shows where, what, the line itself with a caret under the place, and the hint.
+func (p *findings) people(x mapping.Problem) string {
+	var b strings.Builder
+	where, word := x.File, p.ui.Bad(string(x.Severity))
+	if x.Line > 0 {
+		where = fmt.Sprintf("%s:%d:%d", x.File, x.Line, x.Col)
+	}
+	switch x.Severity {
+	case mapping.SeverityWarning:
+		word = p.ui.Bold(string(x.Severity))
+	case mapping.SeverityNote:
+		word = p.ui.Faint(string(x.Severity))
+	}
+	fmt.Fprintf(&b, "%s: %s: %s\n", p.ui.Bold(where), word, x.What)
+	if line, ok := p.line(x.File, x.Line); ok {
+		fmt.Fprintf(&b, "%s\n%s\n", p.ui.Faint(fmt.Sprintf("%5d | ", x.Line))+line, p.ui.Faint("      | ")+below(line, x.Col)+p.ui.Bad("^"))
+	}
+	if x.Hint != "" {
+		fmt.Fprintf(&b, "%s%s\n", p.ui.Faint("      = "), x.Hint)
+	}
+	return b.String()
+}
+
+// line is a line of a file; false where there is none, or where it would not fit a terminal's idea of text.
+func (p *findings) line(file string, n int) (string, bool) {
+	lines, ok := p.lines[file]
+	if !ok {
+		if data, err := os.ReadFile(file); err == nil { // a file that cannot be read is a problem of its own
+			lines = strings.Split(string(data), "\n")
+		}
+		p.lines[file] = lines
+	}
+	if n < 1 || n > len(lines) {
+		return "", false
+	}
+	return strings.ToValidUTF8(strings.TrimSuffix(lines[n-1], "\r"), "\uFFFD"), true
+}
+
+// below is what brings the caret under column col of line: tabs stay tabs, so that both lines stand alike.
+func below(line string, col int) string {
+	var b strings.Builder
+	for _, c := range line {
+		if col--; col < 1 {
+			break
+		}
+		if c != '\t' {
+			c = ' '
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// annotation is a problem as a workflow command: GitHub shows it beside the line in the pull request.
+func annotation(x mapping.Problem) string {
+	kind := map[mapping.Severity]string{mapping.SeverityError: "error", mapping.SeverityWarning: "warning"}[x.Severity]
+	if kind == "" {
+		kind = "notice"
+	}
+	what := x.What
+	if x.Hint != "" {
+		what += " (" + x.Hint + ")"
+	}
+	at := "file=" + property.Replace(inRepository(x.File))
+	if x.Line > 0 {
+		at += fmt.Sprintf(",line=%d,col=%d", x.Line, x.Col)
+	}
+	return fmt.Sprintf("::%s %s::%s\n", kind, at, message.Replace(what))
+}
+
+// What a workflow command's message and its properties cannot hold as it stands.
+var (
+	message  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+)
+
+// inRepository is a path from the top of the repository, as annotations need it.
+func inRepository(file string) string {
+	root := os.Getenv("GITHUB_WORKSPACE")
+	if abs, err := filepath.Abs(file); err == nil && root != "" {
+		if rel, err := filepath.Rel(root, abs); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel)
+		}
+	}
+	return filepath.ToSlash(file)
+}
+
+// writeJSON writes one line, in which keys stand as they are.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
