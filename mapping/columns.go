@@ -36,7 +36,7 @@ func (r *fileReader) columns(n *yaml.Node, m *Mapping) {
 			return
 		}
 		s = strings.Join(strings.Fields(strings.ToLower(s)), " ")
-		if w := typeWord(s); !slices.Contains(knownTypes, w) {
+		if w := typeWord(strings.TrimRight(s, "[]")); !slices.Contains(knownTypes, w) {
 			r.warnf(value, didYouMean(w, knownTypes), "type %q is not one that the servers have built in", s)
 		}
 		m.Types[key.Value], m.declared[key.Value] = s, key
@@ -68,8 +68,12 @@ func (r *fileReader) checkTypes(t *Template, p part, declared string) {
 		r.add(SeverityError, line, col, hint, fmt.Sprintf(format, args...))
 	}
 	is, what := typesOf(declared), "column "+p.column+" is "+declared
+	if is == typeFloat {
+		fail(p.at, "use a column with one text", "column %s is a float, which no key can hold", p.column)
+		return
+	}
 	for _, f := range p.filters {
-		if f.takes&is == 0 && is != typeFloat {
+		if f.takes&is == 0 {
 			fail(f.at, hintFor(f, is), "filter %q takes %s, and %s", f.name, f.wants, what)
 			return
 		}
@@ -81,10 +85,7 @@ func (r *fileReader) checkTypes(t *Template, p part, declared string) {
 			is, what = f.gives, f.name+" gives "+nameOfTypes(f.gives)
 		}
 	}
-	switch is {
-	case typeFloat:
-		fail(p.at, "use a column with one text", "column %s is a float, which no key can hold", p.column)
-	case typeJSON:
+	if is == typeJSON {
 		fail(p.at, "use json('path') to one scalar", "column %s is a JSON document, which no key can hold", p.column)
 	}
 }
@@ -101,7 +102,8 @@ func hintFor(f *filter, is types) string {
 	}
 	var names []string
 	for _, o := range filters {
-		if o.takes&is != 0 && o.gives != typeText && !slices.Contains([]*filterType{filterDefault, filterElements}, o) {
+		general := o.takes == allTexts && o.gives == typeText || o == filterDefault || o == filterElements
+		if o.takes&is != 0 && !general {
 			names = append(names, o.name)
 		}
 	}

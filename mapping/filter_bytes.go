@@ -44,8 +44,8 @@ func hashed(sum func(dst, src []byte) []byte) func([]argument) (step, *fault) {
 
 const (
 	uuidLen     = 16
-	detailUUID  = "uuid takes 16 bytes, and these are fewer or more: a record without a schema does not say a column's length (declare binary(16) in columns)"
-	detailNoHex = "uuid takes the text of a UUID, 32 hexadecimal digits with or without hyphens, and this is none"
+	detailUUID  = "uuid takes 16 bytes, and these are fewer or more (where the column is a binary(16), declare it: some writers cut zeros off)"
+	detailNoHex = "uuid takes 32 hexadecimal digits, with hyphens or without, and this is another text (where the column is a binary(16), declare it)"
 )
 
 // uuid writes 16 bytes, or a UUID in any case with or without hyphens, in the one way: 8-4-4-4-12 in lower case.

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"invalidator/cdc"
@@ -12,14 +13,14 @@ const (
 	detailInteger = "mod takes an integer, and this has a fraction: put int before it"
 )
 
-// number is what a text says in plain digits: no blanks, no exponent, no NaN.
-type number struct {
+// digits is what a text says in plain digits: no blanks, no exponent, no NaN.
+type digits struct {
 	negative bool
 	whole    []byte // without leading zeros: empty for zero
 	point    bool   // a fraction follows
 }
 
-func parseNumber(src []byte) (n number, ok bool) {
+func parseDigits(src []byte) (n digits, ok bool) {
 	if len(src) > 0 && (src[0] == '-' || src[0] == '+') {
 		n.negative, src = src[0] == '-', src[1:]
 	}
@@ -40,17 +41,6 @@ func areDigits(b []byte) bool {
 	return len(b) > 0
 }
 
-// appendInteger writes digits without leading zeros, and no sign before zero.
-func appendInteger(dst []byte, negative bool, digits []byte) []byte {
-	if len(digits) == 0 {
-		return append(dst, '0')
-	}
-	if negative {
-		dst = append(dst, '-')
-	}
-	return append(dst, digits...)
-}
-
 // toInt cuts the fraction off, towards zero. A boolean is 1 or 0.
 func toInt(dst, src []byte, kind cdc.Kind) ([]byte, cdc.Kind, string) {
 	if kind == cdc.Bool {
@@ -61,36 +51,56 @@ func toInt(dst, src []byte, kind cdc.Kind) ([]byte, cdc.Kind, string) {
 			src = []byte{'0'}
 		}
 	}
-	n, ok := parseNumber(src)
+	n, ok := parseDigits(src)
 	if !ok {
 		return dst, cdc.Integer, detailNumber
 	}
-	return appendInteger(dst, n.negative, n.whole), cdc.Integer, ""
+	start := len(dst)
+	if dst = append(dst, n.whole...); len(n.whole) == 0 {
+		dst = append(dst, '0')
+	}
+	return n.signed(dst, start), cdc.Integer, ""
+}
+
+// divide appends the quotient, rounded down, and returns the remainder.
+func (n digits) divide(dst []byte, divisor uint64) (out []byte, rest uint64) {
+	const whole64 = 19 // that many digits fit into 64 bits
+	if len(n.whole) <= whole64 {
+		for _, c := range n.whole {
+			rest = rest*10 + uint64(c-'0')
+		}
+		return strconv.AppendUint(dst, rest/divisor, 10), rest % divisor
+	}
+	start := len(dst)
+	for i, c := range n.whole {
+		rest = rest*10 + uint64(c-'0')
+		if q := rest / divisor; q != 0 || len(dst) > start || i == len(n.whole)-1 {
+			dst = append(dst, '0'+byte(q))
+		}
+		rest %= divisor
+	}
+	return dst, rest
+}
+
+// signed puts the sign before a number from start on, unless that is zero.
+func (n digits) signed(dst []byte, start int) []byte {
+	if n.negative && dst[start] != '0' {
+		return slices.Insert(dst, start, '-')
+	}
+	return dst
 }
 
 // bindDiv gives the integer part of the quotient, towards zero, as DIV of MySQL and div() of Postgres.
 func bindDiv(args []argument) (step, *fault) {
 	divisor := args[0].number
 	return func(dst, src []byte, _ cdc.Kind) ([]byte, cdc.Kind, string) {
-		n, ok := parseNumber(src)
+		n, ok := parseDigits(src)
 		if !ok {
 			return dst, cdc.Integer, detailNumber
 		}
-		start, rest := len(dst), uint64(0)
-		for _, c := range n.whole {
-			rest = rest*10 + uint64(c-'0')
-			if q := rest / divisor; q != 0 || len(dst) > start {
-				if len(dst) == start && n.negative {
-					dst = append(dst, '-')
-				}
-				dst = append(dst, '0'+byte(q))
-			}
-			rest %= divisor
-		}
-		if len(dst) == start {
-			dst = append(dst, '0')
-		}
-		return dst, cdc.Integer, ""
+		start := len(dst)
+		dst, _ = n.divide(dst, divisor)
+		return n.signed(dst, start), cdc.Integer, ""
 	}, nil
 }
 
@@ -98,20 +108,15 @@ func bindDiv(args []argument) (step, *fault) {
 func bindMod(args []argument) (step, *fault) {
 	divisor := args[0].number
 	return func(dst, src []byte, _ cdc.Kind) ([]byte, cdc.Kind, string) {
-		n, ok := parseNumber(src)
+		n, ok := parseDigits(src)
 		switch {
 		case !ok:
 			return dst, cdc.Integer, detailNumber
 		case n.point:
 			return dst, cdc.Integer, detailInteger
 		}
-		var rest uint64
-		for _, c := range n.whole {
-			rest = (rest*10 + uint64(c-'0')) % divisor
-		}
-		if n.negative && rest != 0 {
-			dst = append(dst, '-')
-		}
-		return strconv.AppendUint(dst, rest, 10), cdc.Integer, ""
+		start := len(dst)
+		dst, rest := n.divide(dst, divisor)
+		return n.signed(strconv.AppendUint(dst[:start], rest, 10), start), cdc.Integer, ""
 	}, nil
 }

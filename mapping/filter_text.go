@@ -7,9 +7,14 @@ import (
 	"invalidator/cdc"
 )
 
+// eachRune maps letter by letter. What is ASCII stays so under lower and upper.
 func eachRune(f func(rune) rune) func(dst, src []byte) []byte {
 	return func(dst, src []byte) []byte {
 		for len(src) > 0 {
+			if c := src[0]; c < utf8.RuneSelf {
+				dst, src = append(dst, byte(f(rune(c)))), src[1:]
+				continue
+			}
 			c, n := utf8.DecodeRune(src)
 			dst = utf8.AppendRune(dst, f(c))
 			src = src[n:]

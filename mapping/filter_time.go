@@ -270,7 +270,7 @@ func inZone(hands time.Time, zone *time.Location) (first, second time.Time) {
 		_, then := t.In(zone).Zone()
 		return t, then == offset
 	}
-	// No zone changes its clocks twice in two days.
+	// No zone that the library knows changes its clocks twice within three days.
 	first, before := reading(hands.Add(-36 * time.Hour))
 	second, after := reading(hands.Add(36 * time.Hour))
 	switch {

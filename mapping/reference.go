@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -242,10 +243,8 @@ func checkDefault(fs []*filter) *fault {
 			continue
 		}
 		rest := fs[i+1:]
-		for n, g := range rest {
-			if g.filterType == filterElements {
-				rest = rest[:n]
-			}
+		if n := slices.IndexFunc(rest, func(g *filter) bool { return g.filterType == filterElements }); n >= 0 {
+			rest = rest[:n]
 		}
 		var buf [2][]byte
 		out, _, _, trouble := through(&buf, nil, textValue(f.args[0].text), rest)
