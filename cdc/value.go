@@ -47,11 +47,15 @@ func (v Value) Candidates() []string {
 type Value struct {
 	Kind Kind
 	S    string
-	Why  string // Kind Unclear: what is missing, for an error: "base64 decimal without a scale"
+	Why  string // Kind Unclear: what is missing, for an error: "base64 decimal without a scale". Of a Known value: a doubt (Doubtful)
 }
 
 // Known reports whether there is a text: the value was sent, is not NULL, and its meaning is clear.
 func (v Value) Known() bool { return v.Kind != Absent && v.Kind != Null && v.Kind != Unclear }
+
+// Doubtful reports whether a Known value may have been NULL instead: it is rendered all the same, since one delete too many is
+// harmless, and no condition may rely on it.
+func (v Value) Doubtful() bool { return v.Why != "" && v.Known() }
 
 // Text is the canonical text, by TYPES.md: of an Ambiguous value the likeliest one. It is empty for a value that is not
 // Known.
@@ -68,12 +72,12 @@ func (v Value) Text() string {
 	return v.S
 }
 
-// Equal reports whether two values are known to be the same. Absent and Unclear equal nothing.
+// Equal reports whether two values are known to be the same. Absent, Unclear and Doubtful values equal nothing.
 func (v Value) Equal(w Value) bool {
 	if v.Kind == Absent || v.Kind == Unclear || w.Kind == Absent || w.Kind == Unclear {
 		return false
 	}
-	return (v.Kind == Null) == (w.Kind == Null) && v.S == w.S
+	return !v.Doubtful() && !w.Doubtful() && (v.Kind == Null) == (w.Kind == Null) && v.S == w.S
 }
 
 func byteaText(s string) string {

@@ -23,6 +23,8 @@ type Vector struct {
 	WithSchema string        // what is read with the schema alone …
 	Declared   string        // … with the type declared …
 	Neither    string        // … and with neither
+	Maxwell    string        // its JSON from Maxwell; empty for what Maxwell does not read
+	Undeclared string        // what is read of that where the type is not declared
 }
 
 // Connectors are the connectors that the row holds for.
@@ -47,11 +49,11 @@ func Types(t testing.TB) []Vector {
 		if !strings.HasPrefix(line, "| `") {
 			continue
 		}
-		if len(cells) != 11 {
+		if len(cells) != 13 {
 			t.Fatalf("TYPES.md: %d cells in %s", len(cells), line)
 		}
 		for i, c := range cells {
-			cells[i] = strings.ReplaceAll(strings.Trim(c, "` |"), "·", " ")
+			cells[i] = strings.ReplaceAll(strings.Trim(c, "` |—"), "·", " ")
 			if cells[i] == "(empty)" {
 				cells[i] = ""
 			}
@@ -59,6 +61,7 @@ func Types(t testing.TB) []Vector {
 		all = append(all, Vector{
 			Server: cdc.Connector(cells[0]), Type: cells[1], Insert: cells[2], Value: value(t, cells[4], cells[3]),
 			Ours: cells[5], Schema: cells[6], JSON: cells[7], WithSchema: cells[8], Declared: cells[9], Neither: cells[10],
+			Maxwell: cells[11], Undeclared: cells[12],
 		})
 	}
 	if len(all) < 60 {

@@ -3,6 +3,7 @@ package envelope
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 
 	"invalidator/cdc"
@@ -12,7 +13,7 @@ import (
 const defaultUnavailable = "__debezium_unavailable_value"
 
 // placeholder is what Debezium writes for a TOAST value that did not change and so was not sent, in each form it takes:
-// text, base64 of it, an array of it (of its bytes, for integers), a map from it to itself.
+// text, base64 or hex of it, an array of it (of its bytes, for integers), a map from it to itself.
 type placeholder struct{ forms [][]byte }
 
 func newPlaceholder(text string) placeholder {
@@ -30,7 +31,7 @@ func newPlaceholder(text string) placeholder {
 	plain, encoded := quote(text), quote(base64.StdEncoding.EncodeToString([]byte(text)))
 	return placeholder{[][]byte{
 		plain, encoded, quote([]string{text}), quote(numbers), quote(map[string]string{text: text}),
-		quote(string(quote(map[string]string{text: text}))), bytes.Join([][]byte{[]byte("["), encoded, []byte("]")}, nil),
+		quote(string(quote(map[string]string{text: text}))), quote(hex.EncodeToString([]byte(text))), bytes.Join([][]byte{[]byte("["), encoded, []byte("]")}, nil),
 	}}
 }
 
@@ -51,17 +52,18 @@ func (p *placeholder) is(raw []byte) bool {
 // has no column outside the key that holds anything, and all of those count as not sent.
 type sentCheck struct {
 	on     bool
+	flat   bool  // the row stands without an envelope, beside fields of it
 	filled bool  // a column outside the key holds something
 	others []int // the wanted columns outside the key
 }
 
 func (r *reading) sentCheck(which string) sentCheck {
-	return sentCheck{on: which == "before" && r.table.connector == cdc.Postgres && len(r.key) > 0}
+	return sentCheck{flat: r.isFlat, on: which == "before" && r.table.connector == cdc.Postgres && len(r.key) > 0}
 }
 
 // see looks at one column of the image.
 func (c *sentCheck) see(r *reading, name, value []byte) {
-	if !c.on || c.filled {
+	if !c.on || c.filled || c.flat && bytes.HasPrefix(name, flatPrefix) {
 		return
 	}
 	for _, k := range r.key {

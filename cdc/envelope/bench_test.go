@@ -17,6 +17,13 @@ func benchRecords(b *testing.B) (map[string]envelope.Record, *cdc.Columns) {
 		"ours":     encode(b, change(), envelope.Options{}),
 		"debezium": sample("plain.mysql.shop.users.jsonl", 2),
 		"schema":   sample("schema.mysql.shop.users.jsonl", 2),
+		"maxwell": {Topic: "maxwell", Key: []byte(`{"database":"shop","table":"users","pk.id":18446744073709551615}`), Value: []byte(
+			`{"database":"shop","table":"users","type":"update","ts":1796028134,"xid":940786,"commit":true,"position":"binlog.000006:800911","data":{"id":18446744073709551615,` +
+				`"email":"ada.lovelace@example.test","phone":"+44 20 7946 0000","name":"Ada Lovelace","version":18,"updated_at":"2026-11-30 01:02:03.123456","note":null},` +
+				`"old":{"email":"ada@example.test","version":17,"updated_at":"2026-11-29 11:12:13.123456"}}`)},
+		"unwrapped": {Topic: "p.shop.users", Key: []byte(`{"id":18446744073709551615}`), Value: []byte(
+			`{"id":18446744073709551615,"email":"ada.lovelace@example.test","phone":"+44 20 7946 0000","name":"Ada Lovelace","version":18,"updated_at":"2026-11-30T01:02:03.123456Z",` +
+				`"note":null,"__deleted":"false","__op":"u","__table":"users","__db":"shop","__connector":"mysql","__source_ts_ms":1796028134000,"bio":"Enchantress of numbers, first of all who wrote for engines"}`)},
 	}, columns("id bigint unsigned; email varchar(200)", true)
 }
 
@@ -24,7 +31,14 @@ func BenchmarkDecode(b *testing.B) {
 	recs, cols := benchRecords(b)
 	for name, rec := range recs {
 		b.Run(name, func(b *testing.B) {
-			d := decoder(b, all(cols))
+			conf := envelope.Config{Select: all(cols)}
+			if f := envelope.Format(name); f == envelope.Maxwell || f == envelope.Unwrapped {
+				conf.Format = f
+			}
+			d, err := envelope.NewDecoder(conf)
+			if err != nil {
+				b.Fatal(err)
+			}
 			b.SetBytes(int64(len(rec.Value)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -37,12 +51,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.SetBytes(int64(len(rec.Value)))
 			b.ReportAllocs()
 			for b.Loop() {
-				var v struct {
-					Before, After map[string]json.RawMessage
-					Source        struct{ Connector, Name, DB, Schema, Table string }
-					Op            string
-					Payload       json.RawMessage
-				}
+				var v map[string]any
 				if err := json.Unmarshal(rec.Value, &v); err != nil {
 					b.Fatal(err)
 				}

@@ -15,6 +15,13 @@ type Config struct {
 	Format    Format // what the topics carry; empty: Auto
 	Select    Select // nil: no table is wanted
 	Snapshots bool   // decode rows of a snapshot as Op Read; false: ignore them
+	Binary    Binary // how Debezium writes bytes as text; empty: Base64
+
+	// What the records themselves may not say: the source's name (Maxwell, unwrapped rows), its kind of server (unwrapped rows,
+	// tombstones; empty: not known), and the table of a topic (unwrapped rows, tombstones; nil: <prefix>.<schema>.<table>).
+	Source    string
+	Connector cdc.Connector
+	Table     func(topic string) (cdc.TableID, bool)
 
 	// Unavailable is what Debezium writes for an unchanged TOAST value (its unavailable.value.placeholder); empty: Debezium's
 	// own default.
@@ -31,11 +38,21 @@ type Decoder struct {
 
 // NewDecoder checks the configuration.
 func NewDecoder(c Config) (*Decoder, error) {
-	if c.Format != "" && c.Format != Auto {
-		return nil, fmt.Errorf("format %q is not known (use %q)", c.Format, Auto)
+	switch c.Format {
+	case "", Auto, Maxwell, Unwrapped:
+	default:
+		return nil, fmt.Errorf("format %q is not known (use %s, %s or %s)", c.Format, Auto, Maxwell, Unwrapped)
+	}
+	switch c.Binary {
+	case "", Base64, Base64URL, Hex:
+	default:
+		return nil, fmt.Errorf("binary %q is not known (use %s, %s or %s)", c.Binary, Base64, Base64URL, Hex)
 	}
 	if c.Select == nil {
 		c.Select = func(string, cdc.TableID) *cdc.Columns { return nil }
+	}
+	if c.Table == nil {
+		c.Table = tableOfTopic
 	}
 	return &Decoder{conf: c, placeholder: newPlaceholder(c.Unavailable)}, nil
 }
@@ -57,6 +74,9 @@ type spot struct {
 }
 
 func (d *Decoder) decode(rec *Record, at *spot) (*cdc.RowChange, string, error) {
+	if d.conf.Format == Maxwell {
+		return d.maxwell(rec, at)
+	}
 	if rec.Value == nil {
 		return d.tombstone(rec, at)
 	}
@@ -68,6 +88,9 @@ func (d *Decoder) decode(rec *Record, at *spot) (*cdc.RowChange, string, error) 
 		return d.tombstone(rec, at)
 	}
 	r := reading{d: d, rec: rec, at: at, schema: schema}
+	if d.conf.Format == Unwrapped {
+		return r.flat(payload)
+	}
 	if err := r.env.parse(payload); err != nil {
 		return nil, "", err
 	}
@@ -83,6 +106,7 @@ type reading struct {
 	rec    *Record
 	at     *spot
 	schema *schema // nil where none wraps the value
+	isFlat bool    // the row stands without an envelope
 	env    envelope
 	src    source
 	table  *table
@@ -104,15 +128,10 @@ func (r *reading) change() (*cdc.RowChange, string, error) {
 		c, err := r.message()
 		return c, "", err
 	}
-	if op == cdc.Read || op == cdc.Insert && r.src.isSnapshot() {
-		if op = cdc.Read; !r.d.conf.Snapshots {
-			return nil, IgnoredSnapshot, nil
-		}
+	op, ignored := r.wanted(op)
+	if ignored != "" {
+		return nil, ignored, nil
 	}
-	if r.cols = r.d.conf.Select(r.table.source, r.table.id); r.cols == nil {
-		return nil, IgnoredUnmapped, nil
-	}
-	r.key = r.keyNames()
 	c := r.newChange(op)
 	if err := r.src.marker.parse(r.src.ours, c); err != nil {
 		return nil, "", err
@@ -124,6 +143,21 @@ func (r *reading) change() (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	return c, "", nil
+}
+
+// wanted says why a row is passed over, if it is: one of a snapshot, or of a table that nobody maps. op becomes Read for a
+// snapshot's row. It sets what the row's images need.
+func (r *reading) wanted(op cdc.Op) (_ cdc.Op, ignored string) {
+	if op == cdc.Read || op == cdc.Insert && r.src.isSnapshot() {
+		if op = cdc.Read; !r.d.conf.Snapshots {
+			return op, IgnoredSnapshot
+		}
+	}
+	if r.cols = r.d.conf.Select(r.table.source, r.table.id); r.cols == nil {
+		return op, IgnoredUnmapped
+	}
+	r.key = r.keyNames()
+	return op, ""
 }
 
 // newChange fills what source and transaction say.
@@ -290,6 +324,10 @@ func base64Of(raw []byte) ([]byte, error) {
 	if !ok {
 		return nil, errNotBase64
 	}
+	return fromBase64(text)
+}
+
+func fromBase64(text []byte) ([]byte, error) {
 	enc := base64.StdEncoding
 	if bytes.ContainsAny(text, "-_") {
 		enc = base64.URLEncoding

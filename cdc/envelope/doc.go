@@ -1,6 +1,6 @@
 // Package envelope writes a row change as the record that goes to Kafka, and reads back every kind of record that a
-// change topic may carry: our own envelope, Debezium's JSON with and without schema. Later formats (Avro with Confluent
-// framing, unwrapped rows, Maxwell) join here, behind the same Decoder.
+// change topic may carry: our own envelope, Debezium's JSON with and without schema, the flat rows of its
+// ExtractNewRecordState, and Maxwell's JSON.
 //
 // # Our envelope
 //
@@ -21,6 +21,14 @@
 // last schema of a topic is kept and compared as bytes. It never guesses: the rules for values whose type is not known
 // stand in cdc/TYPES.md. What it cannot tell of one value is that value's Kind, Unclear or Ambiguous, and never an error of
 // the record: the other columns still give their keys.
+//
+// Maxwell's old row is its data overlaid with old, which names only what changed. Where nothing shows that nulls are written, an
+// old value that is not named may have been NULL: it is Doubtful, rendered as it stands and never equal to the new one.
+//
+// An unwrapped row must be declared (Config.Format), since nothing in it says what it is. It is a delete where __deleted or
+// __op says so, and otherwise an insert or an update without a before image: whoever maps it cannot know the old value of a
+// column outside the key. A row that does not say its __op is taken for an update, which hides nothing. Fields that Debezium
+// leaves beside the row are read under their default prefix, "__".
 //
 // Memory is bounded by the record's size: nesting by maxDepth, a number's digits by maxNumber, the caches by maxCached.
 //

@@ -12,6 +12,19 @@ type Format string
 const (
 	// Auto reads our own envelope and Debezium's JSON, with and without schema, told apart record by record.
 	Auto Format = "debezium"
+	// Maxwell reads the JSON of Maxwell's daemon.
+	Maxwell Format = "maxwell"
+	// Unwrapped reads the flat rows that Debezium's ExtractNewRecordState makes, with and without schema.
+	Unwrapped Format = "unwrapped"
+)
+
+// Binary is how Debezium writes bytes as text: its binary.handling.mode.
+type Binary string
+
+const (
+	Base64    Binary = "base64" // modes bytes, base64 and base64-url-safe, which do not read alike by mistake
+	Base64URL Binary = "base64url"
+	Hex       Binary = "hex"
 )
 
 // Why a record is no row change. The words are stable: they are labels of a metric and stand in explain's JSON.
@@ -31,7 +44,7 @@ type Select func(source string, t cdc.TableID) *cdc.Columns
 
 // Record is one Kafka record as a decoder needs it.
 type Record struct {
-	Topic string // <prefix>.<schema>.<table>: names the table of a tombstone
+	Topic string // <prefix>.<schema>.<table>: names the table of a tombstone, and of an unwrapped row
 	Key   []byte // nil for null
 	Value []byte // nil for null: a tombstone
 }

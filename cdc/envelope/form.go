@@ -26,6 +26,7 @@ const (
 	asYear
 	asDocument
 	asArray
+	asSet // an array of labels, or their text
 	asUnclear
 )
 
@@ -36,6 +37,8 @@ type form struct {
 	kind   cdc.Kind // of a text, of base64, of an integer or decimal
 	scale  int      // asDecimal; unknown where nothing says
 	binary bool     // asDecimal: base64 alone, as the schema says
+	exact  bool     // asDecimal: a JSON number has all its digits (Maxwell)
+	hex    bool     // asBase64: hex in its place
 	length int      // asBase64, asBits: bytes or bits; unknown where nothing says
 	unit   int64    // asTimestamp, asTime: units a second
 	digits int      // asTimestamp, asTime: fraction digits that are shown; unknown where nothing says
@@ -52,8 +55,14 @@ func unclear(why string) form { return form{reader: asUnclear, why: why} }
 
 const whyDouble = "a decimal sent as a double, which has lost digits (set decimal.handling.mode to precise or string)"
 
+// dialect is how a source writes what its format leaves open.
+type dialect struct {
+	maxwell bool
+	hex     bool // bytes that stand as text
+}
+
 // compile merges what is known about a column: f is nil where no schema wraps the record, declared is the mapping's word.
-func compile(conn cdc.Connector, declared string, f *field) form {
+func (d dialect) compile(conn cdc.Connector, declared string, f *field) form {
 	if declared == "" && f != nil {
 		declared = f.colType
 	}
@@ -62,6 +71,8 @@ func compile(conn cdc.Connector, declared string, f *field) form {
 	switch {
 	case t.class == classLost && !t.array:
 		out = unclear("Debezium's form of " + t.base + " does not say what SELECT shows")
+	case d.maxwell:
+		out = byMaxwell(t)
 	case f == nil:
 		out = byType(conn, t)
 	case f.semantic != "":
@@ -70,7 +81,28 @@ func compile(conn cdc.Connector, declared string, f *field) form {
 		out = byWire(conn, t, f)
 	}
 	out.conn = conn
+	if d.hex && out.reader == asBase64 {
+		out.hex = f == nil || f.wire == "string"
+	}
 	return out
+}
+
+// byMaxwell is for what Maxwell writes: values as SELECT shows them, with all digits of a number.
+func byMaxwell(t colType) form {
+	switch t.class {
+	case classUnknown:
+		return form{reader: asItStands, bits: 64, exact: true}
+	case classDecimal:
+		f := byType(cdc.MySQL, t)
+		f.exact = true
+		return f
+	case classText, classDate, classTimestamp, classTime:
+		if t.base == "set" {
+			return form{reader: asSet}
+		}
+		return form{reader: asText, kind: cdc.Text}
+	}
+	return byType(cdc.MySQL, t)
 }
 
 // byType is for records without a schema.

@@ -45,29 +45,67 @@ func FuzzDecode(f *testing.F) {
 		if len(value) == 0 {
 			value = nil
 		}
-		c, ignored, err := d.Decode(envelope.Record{Topic: "p.shop.users", Key: key, Value: value})
-		results := 0
-		for _, set := range []bool{c != nil, ignored != "", err != nil} {
-			if set {
-				results++
+		oneResult(t, d, envelope.Record{Topic: "p.shop.users", Key: key, Value: value})
+	})
+}
+
+// oneResult checks that a record gives one of the three results, an error of its own, rows that fit, and texts that are text.
+func oneResult(t *testing.T, d *envelope.Decoder, rec envelope.Record) {
+	c, ignored, err := d.Decode(rec)
+	results := 0
+	for _, set := range []bool{c != nil, ignored != "", err != nil} {
+		if set {
+			results++
+		}
+	}
+	var de *envelope.DecodeError
+	if results != 1 || err != nil && !errors.As(err, &de) {
+		t.Fatalf("change %v, ignored %q, error %v", c, ignored, err)
+	}
+	if c == nil {
+		return
+	}
+	for _, row := range []cdc.Row{c.Before, c.After} {
+		if row != nil && len(row) != len(c.Columns.List) {
+			t.Fatalf("%d values for %d columns", len(row), len(c.Columns.List))
+		}
+		for _, v := range row {
+			if v.Kind != cdc.Bytes && !utf8.ValidString(v.Text()) {
+				t.Fatalf("kind %d: %q is no text", v.Kind, v.Text())
 			}
 		}
-		var de *envelope.DecodeError
-		if results != 1 || err != nil && !errors.As(err, &de) {
-			t.Fatalf("change %v, ignored %q, error %v", c, ignored, err)
-		}
-		if c == nil {
-			return
-		}
-		for _, row := range []cdc.Row{c.Before, c.After} {
-			if row != nil && len(row) != len(c.Columns.List) {
-				t.Fatalf("%d values for %d columns", len(row), len(c.Columns.List))
+	}
+}
+
+// FuzzOtherFormats reads anything as Maxwell's and as an unwrapped row.
+func FuzzOtherFormats(f *testing.F) {
+	for _, rec := range []envelope.Record{
+		maxwell(`"update"`, `"position":"a:1","data":{"id":7,"email":"b","zoo":[1],"price":1.2E-9},"old":{"email":null}`),
+		maxwell(`"bootstrap-insert"`, `"data":{"id":7}`), maxwell(`"table-drop"`, `"sql":"x"`),
+		row(`{"id":7,"email":"a","__deleted":"true","__connector":"postgresql","__table":"users","__source_ts_ms":1}`),
+		row(`{"id":7,"source":{"db":"x"},"op":"c","after":{}}`), row(`{"schema":{"type":"struct","fields":[]},"payload":{"id":7}}`),
+		debezium(cdc.MySQL, "", "1"), {Key: []byte(`{"database":"shop","table":"zoo","pk.id":1}`)},
+	} {
+		f.Add(rec.Key, rec.Value)
+	}
+	var decoders []*envelope.Decoder
+	for _, format := range []envelope.Format{envelope.Maxwell, envelope.Unwrapped} {
+		for _, types := range []bool{false, true} {
+			d, err := envelope.NewDecoder(envelope.Config{
+				Format: format, Snapshots: true, Binary: envelope.Hex, Select: all(columns("id bigint unsigned; email binary(4); price decimal(10,2); zoo set('a')", types)),
+			})
+			if err != nil {
+				f.Fatal(err)
 			}
-			for _, v := range row {
-				if v.Kind != cdc.Bytes && !utf8.ValidString(v.Text()) {
-					t.Fatalf("kind %d: %q is no text", v.Kind, v.Text())
-				}
-			}
+			decoders = append(decoders, d)
+		}
+	}
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		if len(value) == 0 {
+			value = nil
+		}
+		for _, d := range decoders {
+			oneResult(t, d, envelope.Record{Topic: "p.shop.users", Key: key, Value: value})
 		}
 	})
 }

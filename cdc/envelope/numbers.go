@@ -94,6 +94,8 @@ func plainInteger(raw []byte) (text string, ok bool) {
 func (f *form) decimal(raw []byte) cdc.Value {
 	if raw[0] != '"' {
 		switch {
+		case f.exact && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9'):
+			return f.exactNumber(raw)
 		case raw[0] == '{':
 			return variableDecimal(raw)
 		case f.kind == cdc.Integer && isJSONInt(string(raw)):
@@ -128,6 +130,20 @@ func (f *form) decimal(raw []byte) cdc.Value {
 		return cdc.MaybeOneOf(value.S, string(text))
 	}
 	return value
+}
+
+// exactNumber is a decimal that came as a JSON number with all its digits: 500.00, or 0E-10 as Java has it.
+func (f *form) exactNumber(raw []byte) cdc.Value {
+	mantissa, exponent, _ := strings.Cut(strings.ToUpper(string(raw)), "E")
+	shift, err := strconv.Atoi(strings.TrimPrefix(exponent, "+"))
+	if exponent != "" && err != nil || shift > maxScale || shift < -maxScale || len(raw) > maxNumber {
+		return unclearValue(raw, "no decimal number")
+	}
+	if exponent != "" {
+		whole, fraction, _ := strings.Cut(mantissa, ".")
+		mantissa = string(point([]byte(whole+fraction), len(fraction)-shift))
+	}
+	return f.digitsValue(raw, mantissa)
 }
 
 // digitsValue is a number that came as its digits, with the zeros that its declared scale shows.

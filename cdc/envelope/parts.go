@@ -270,6 +270,10 @@ func (d *Decoder) tableOf(s *source) *table {
 	if t, ok := d.tables.get(key); ok {
 		return t
 	}
+	return d.tables.put(bytes.Clone(key), newTable(s))
+}
+
+func newTable(s *source) *table {
 	t := &table{source: textOf(s.name), connector: cdc.Connector(textOf(s.connector))}
 	t.id.Table = textOf(s.table)
 	if mysqlLike(t.connector) || isNull(s.schema) {
@@ -277,5 +281,5 @@ func (d *Decoder) tableOf(s *source) *table {
 	} else {
 		t.id.Database, t.id.Schema = textOf(s.db), textOf(s.schema)
 	}
-	return d.tables.put(bytes.Clone(key), t)
+	return t
 }

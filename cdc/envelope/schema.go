@@ -273,23 +273,24 @@ type lastPlan struct{ atomic.Pointer[plan] }
 // forms returns how each wanted column is written in this record.
 func (r *reading) forms() []form {
 	if r.schema == nil {
-		return formsOf(&r.table.plan, r.cols, r.table.connector, nil)
+		return r.d.formsOf(&r.table.plan, r.cols, r.table.connector, nil)
 	}
-	return formsOf(&r.schema.plan, r.cols, r.table.connector, r.schema)
+	return r.d.formsOf(&r.schema.plan, r.cols, r.table.connector, r.schema)
 }
 
 // formsOf is the compiled plan, made anew where columns or connector are others. last belongs to one schema, or to none.
-func formsOf(last *lastPlan, cols *cdc.Columns, conn cdc.Connector, s *schema) []form {
+func (d *Decoder) formsOf(last *lastPlan, cols *cdc.Columns, conn cdc.Connector, s *schema) []form {
 	if p := last.Load(); p != nil && p.cols == cols && p.conn == conn {
 		return p.forms
 	}
 	p := &plan{cols: cols, conn: conn, forms: make([]form, len(cols.List))}
+	speech := dialect{maxwell: d.conf.Format == Maxwell, hex: d.conf.Binary == Hex}
 	for i, col := range cols.List {
 		var f *field
 		if s != nil {
 			f = s.row[col.Name]
 		}
-		p.forms[i] = compile(conn, col.Type, f)
+		p.forms[i] = speech.compile(conn, col.Type, f)
 	}
 	last.Store(p)
 	return p.forms

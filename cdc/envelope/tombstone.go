@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,26 +9,32 @@ import (
 	"invalidator/cdc"
 )
 
+const noTable = "topic does not name a table as <prefix>.<schema>.<table> (say it with topics.table, or with named groups in topics.pattern)"
+
 // tombstone reads a record without a value: the row that its key names is gone.
 func (d *Decoder) tombstone(rec *Record, at *spot) (*cdc.RowChange, string, error) {
 	if rec.Key == nil || string(rec.Key) == "null" {
 		return nil, IgnoredEmpty, nil
 	}
-	id, ok := tableOfTopic(rec.Topic)
+	id, ok := d.conf.Table(rec.Topic)
 	if !ok {
-		return nil, "", errors.New("a tombstone, whose topic does not name a table as <prefix>.<schema>.<table>")
+		return nil, "", errors.New("a tombstone, whose " + noTable)
 	}
 	at.table = id
-	cols := d.conf.Select("", id)
+	source := ""
+	if d.conf.Format == Unwrapped {
+		source = d.conf.Source
+	}
+	cols := d.conf.Select(source, id)
 	if cols == nil {
 		return nil, IgnoredUnmapped, nil
 	}
-	row, err := d.keyRow(rec, "", cols, at)
+	row, err := d.keyRow(rec, d.conf.Connector, cols, at)
 	if err != nil {
 		return nil, "", err
 	}
 	names := fieldNames(d, rec, nil)
-	return &cdc.RowChange{TableID: id, Op: cdc.Tomb, Columns: cols, KeyColumns: names, Before: row}, "", nil
+	return &cdc.RowChange{Source: source, Connector: d.conf.Connector, TableID: id, Op: cdc.Tomb, Columns: cols, KeyColumns: names, Before: row}, "", nil
 }
 
 // keyNames are the names of the record key's fields, kept from record to record.
@@ -58,6 +65,11 @@ func fieldNames(d *Decoder, rec *Record, last []string) []string {
 	m := members{s: scanner{b: payload}}
 	for {
 		name, _, ok, err := m.next()
+		if ok && d.conf.Format == Maxwell {
+			if name, ok = bytes.CutPrefix(name, maxwellKey); !ok {
+				continue
+			}
+		}
 		switch {
 		case err != nil:
 			return nil
@@ -106,7 +118,7 @@ func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at 
 	if schema != nil {
 		plan = &schema.plan
 	}
-	forms := formsOf(plan, cols, conn, schema)
+	forms := d.formsOf(plan, cols, conn, schema)
 	row := make(cdc.Row, len(cols.List))
 	m := members{s: scanner{b: payload}}
 	for {

@@ -101,12 +101,49 @@ func TestTypes(t *testing.T) {
 					t.Run(route.name, func(t *testing.T) {
 						c := decode(t, decoder(t, all(route.cols)), debezium(conn, route.schema, v.JSON))
 						reads(t, route.cell, v.Value, c.After[1])
+						c = decode(t, unwrapping(t, all(route.cols)), unwrapped(conn, route.schema, v.JSON))
+						reads(t, route.cell, v.Value, c.After[1])
 					})
 				}
+				t.Run("maxwell", func(t *testing.T) { fromMaxwell(t, bare, typed, v) })
 				t.Run("our envelope", func(t *testing.T) { ours(t, conn, bare, v) })
 			})
 		}
 	}
+}
+
+// unwrapped makes the same record as debezium without its envelope.
+func unwrapped(conn cdc.Connector, schema, value string) envelope.Record {
+	payload := fmt.Sprintf(`{"id":7,"v":%s,"__deleted":"false","__op":"c","__connector":"%s"}`, value, conn)
+	if schema != "" {
+		payload = fmt.Sprintf(`{"schema":{"type":"struct","fields":[%s],"optional":false},"payload":%s}`, schema, payload)
+	}
+	return envelope.Record{Topic: "s.shop.zoo", Value: []byte(payload)}
+}
+
+func unwrapping(t testing.TB, s envelope.Select) *envelope.Decoder {
+	t.Helper()
+	d, err := envelope.NewDecoder(envelope.Config{Format: envelope.Unwrapped, Select: s, Source: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func fromMaxwell(t *testing.T, bare, typed *cdc.Columns, v cdctest.Vector) {
+	if v.Maxwell == "" {
+		return
+	}
+	rec := maxwell(`"insert"`, `"data":{"id":7,"v":`+v.Maxwell+`}`)
+	declared := ""
+	switch v.Value.Kind {
+	case cdc.Float:
+		declared = "~" + v.Value.S
+	case cdc.JSON:
+		declared = v.Maxwell
+	}
+	reads(t, declared, v.Value, decode(t, maxwells(t, all(typed)), rec).After[1])
+	reads(t, v.Undeclared, v.Value, decode(t, maxwells(t, all(bare)), rec).After[1])
 }
 
 func ours(t *testing.T, conn cdc.Connector, cols *cdc.Columns, v cdctest.Vector) {

@@ -2,7 +2,10 @@ package envelope
 
 import (
 	"bytes"
+	"encoding/hex"
+	"errors"
 	"strconv"
+	"strings"
 
 	"invalidator/cdc"
 )
@@ -52,6 +55,8 @@ func (f *form) value(raw []byte) cdc.Value {
 		return f.year(raw)
 	case asArray:
 		return f.array(raw)
+	case asSet:
+		return f.set(raw)
 	}
 	return f.stands(raw)
 }
@@ -65,6 +70,9 @@ func (f *form) stands(raw []byte) cdc.Value {
 	case 't', 'f':
 		return f.bool(raw)
 	case '{':
+		if f.exact {
+			return unclearValue(raw, "a document of unknown type (declare it under columns)")
+		}
 		return variableDecimal(raw)
 	case '[':
 		return unclearValue(raw, "an array of unknown type (declare it under columns)")
@@ -132,6 +140,9 @@ func (f *form) bool(raw []byte) cdc.Value {
 
 func (f *form) bytes(raw []byte) cdc.Value {
 	b, err := base64Of(raw)
+	if f.hex {
+		b, err = hexOf(raw)
+	}
 	if err != nil {
 		return unclearValue(raw, err.Error())
 	}
@@ -139,6 +150,23 @@ func (f *form) bytes(raw []byte) cdc.Value {
 		b = append(b, 0)
 	}
 	return cdc.Value{Kind: f.kind, S: string(b)}
+}
+
+var errNotHex = errors.New("not hex text (the source's binary says hex)")
+
+func hexOf(raw []byte) ([]byte, error) {
+	if raw[0] != '"' {
+		return nil, errNotHex
+	}
+	text, ok := unquote(raw)
+	if !ok {
+		return nil, errNotHex
+	}
+	b := make([]byte, hex.DecodedLen(len(text)))
+	if _, err := hex.Decode(b, text); err != nil {
+		return nil, errNotHex
+	}
+	return b, nil
 }
 
 // bitString reads Debezium's bits: a boolean for one, base64 of little-endian bytes for more. MySQL shows them as the text
@@ -234,6 +262,27 @@ func (f *form) array(raw []byte) cdc.Value {
 		return unclearValue(raw, "an array whose elements are not plain integers or texts")
 	}
 	return cdc.Value{Kind: cdc.Text, S: string(append(out, '}'))}
+}
+
+// set shows the labels of a set as MySQL does.
+func (f *form) set(raw []byte) cdc.Value {
+	if raw[0] == '"' {
+		return (&form{reader: asText, kind: cdc.Text}).text(raw)
+	}
+	if raw[0] != '[' {
+		return unclearValue(raw, whyType)
+	}
+	var labels []string
+	clear := true
+	err := elements(raw, func(el []byte) error {
+		labels = append(labels, textOf(el))
+		clear = clear && el[0] == '"'
+		return nil
+	})
+	if err != nil || !clear {
+		return unclearValue(raw, whyType)
+	}
+	return cdc.Value{Kind: cdc.Text, S: strings.Join(labels, ",")}
 }
 
 // appendElement appends a text as an element of an array, quoted where Postgres quotes.

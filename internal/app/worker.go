@@ -142,16 +142,17 @@ func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start, error) {
 	var sources []*pipeline.Source
 	var starts []changelog.Start
 	for _, s := range c.Sources {
-		format, pattern := envelope.Auto, changelog.ChangeTopics(s.TopicPrefix)
+		decode, pattern := envelope.Config{Format: envelope.Auto, Source: s.Name}, changelog.ChangeTopics(s.TopicPrefix)
 		if s.Topics != nil {
-			format, pattern = envelope.Format(s.Topics.Format), changelog.WholeName(regexp.MustCompile(s.Topics.Pattern)) // it was checked
+			pattern = changelog.WholeName(regexp.MustCompile(s.Topics.Pattern)) // it was checked
+			decode = decoding(s.Name, s.Topics, pattern)
 		}
 		for _, own := range changelog.NamesFor(c.Kafka.TopicPrefix).All() {
 			if pattern.MatchString(own) {
 				return nil, nil, fmt.Errorf("source %s: its topics (%s) take in our own topic %s (narrow topics.pattern, or choose another topic_prefix)", s.Name, pattern, own)
 			}
 		}
-		sources = append(sources, &pipeline.Source{Name: s.Name, Pattern: pattern, Format: format})
+		sources = append(sources, &pipeline.Source{Name: s.Name, Pattern: pattern, Decode: decode})
 		starts = append(starts, changelog.Start{Pattern: pattern, At: s.FirstStart})
 	}
 	if len(sources) == 0 {

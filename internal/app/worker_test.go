@@ -64,8 +64,8 @@ sources:
 			t.Errorf("topic %s is read as source %q, want %q", topic, got, want)
 		}
 	}
-	if starts[0].At != "earliest" || starts[1].At != "latest" || sources[1].Format != envelope.Format("debezium") {
-		t.Errorf("starts %v, format %q", starts, sources[1].Format)
+	if starts[0].At != "earliest" || starts[1].At != "latest" || sources[1].Decode.Format != envelope.Format("debezium") {
+		t.Errorf("starts %v, format %q", starts, sources[1].Decode.Format)
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"invalidator/cdc"
+	"invalidator/cdc/envelope"
 )
 
 // Defaults, each also stated in invalidator.example.yaml.
@@ -51,7 +54,8 @@ func (c *Config) setDefaults(dir string) {
 			def(&s.Slot, "invalidator_"+strings.ReplaceAll(s.Name, "-", "_"))
 		}
 		if s.Topics != nil {
-			def(&s.Topics.Format, "debezium")
+			def(&s.Topics.Format, string(envelope.Auto))
+			def(&s.Topics.Binary, string(envelope.Base64))
 		} else {
 			def(&s.FirstStart, "earliest")
 		}
@@ -133,12 +137,7 @@ func (s *Source) problems(add func(format string, args ...any)) {
 		if s.Type != "" {
 			add("has both type and topics (a source is fed by us or by somebody else)")
 		}
-		if _, err := regexp.Compile(s.Topics.Pattern); err != nil || s.Topics.Pattern == "" {
-			add("topics.pattern %q is not a regular expression: %v", s.Topics.Pattern, err)
-		}
-		if s.Topics.Format != "debezium" {
-			add("topics.format %q is not known (debezium)", s.Topics.Format)
-		}
+		s.Topics.problems(add)
 		return
 	}
 	if s.Type != "mysql" && s.Type != "postgres" {
@@ -160,6 +159,32 @@ func (s *Source) problems(add func(format string, args ...any)) {
 	}
 	if s.Type == "postgres" && s.Database == "" {
 		add("database is empty (a slot reads one database)")
+	}
+}
+
+func (t *Topics) problems(add func(format string, args ...any)) {
+	if _, err := regexp.Compile(t.Pattern); err != nil || t.Pattern == "" {
+		add("topics.pattern %q is not a regular expression: %v", t.Pattern, err)
+	}
+	format := envelope.Format(t.Format)
+	if !slices.Contains([]envelope.Format{envelope.Auto, envelope.Maxwell, envelope.Unwrapped}, format) {
+		add("topics.format %q is not known (%s, %s, %s)", t.Format, envelope.Auto, envelope.Maxwell, envelope.Unwrapped)
+	}
+	if b := envelope.Binary(t.Binary); !slices.Contains([]envelope.Binary{envelope.Base64, envelope.Base64URL, envelope.Hex}, b) {
+		add("topics.binary %q is not known (%s, %s, %s)", t.Binary, envelope.Base64, envelope.Base64URL, envelope.Hex)
+	} else if format == envelope.Maxwell && b != envelope.Base64 {
+		add("topics.binary is Debezium's; Maxwell always writes base64")
+	}
+	if t.Table != "" {
+		if schema, table, ok := strings.Cut(t.Table, "."); !ok || schema == "" || table == "" {
+			add("topics.table %q is not schema.table", t.Table)
+		}
+	}
+	if !slices.Contains([]cdc.Connector{"", cdc.MySQL, cdc.MariaDB, cdc.Postgres}, cdc.Connector(t.Connector)) {
+		add("topics.connector %q is not known (%s, %s, %s)", t.Connector, cdc.MySQL, cdc.MariaDB, cdc.Postgres)
+	}
+	if format != envelope.Unwrapped && (t.Table != "" || t.Connector != "") {
+		add("topics.table and topics.connector are for format unwrapped; other records say it themselves")
 	}
 }
 

@@ -98,8 +98,11 @@ type Source struct {
 
 // Topics are change topics that somebody else feeds.
 type Topics struct {
-	Pattern string `yaml:"pattern"` // a regular expression for whole topic names
-	Format  string `yaml:"format"`  // debezium (default)
+	Pattern   string `yaml:"pattern"`   // a regular expression for whole topic names; its groups named schema, table and database say the table of a row that does not
+	Format    string `yaml:"format"`    // debezium (default: JSON, with and without schema), maxwell, unwrapped
+	Binary    string `yaml:"binary"`    // Debezium's bytes as text: base64 (default), base64url, hex
+	Table     string `yaml:"table"`     // unwrapped: schema.table of the rows, where they and the topic's name do not say it
+	Connector string `yaml:"connector"` // unwrapped: mysql, mariadb or postgresql, where the rows do not say it
 }
 
 // Replay bounds replays.

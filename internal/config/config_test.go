@@ -83,6 +83,12 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"source type", "sources:\n  - {name: s, type: oracle, hosts: [a:1], user: u, include: [a.b]}\n", `c.yaml:2: source s: type "oracle" is not known`},
 		{"source twice", "sources:\n  - {name: s, topics: {pattern: a}, first_start: latest}\n  - {name: s, topics: {pattern: b}, first_start: latest}\n", `c.yaml:3: source "s" stands here twice`},
 		{"first_start unsaid", "sources:\n  - {name: s, topics: {pattern: a}}\n", `c.yaml:2: source s: first_start ""`},
+		{"format", "sources:\n  - {name: s, topics: {pattern: a, format: csv}, first_start: latest}\n", `c.yaml:2: source s: topics.format "csv" is not known`},
+		{"binary", "sources:\n  - {name: s, topics: {pattern: a, binary: octal}, first_start: latest}\n", `topics.binary "octal" is not known`},
+		{"binary of Maxwell", "sources:\n  - {name: s, topics: {pattern: a, format: maxwell, binary: hex}, first_start: latest}\n", `Maxwell always writes base64`},
+		{"table", "sources:\n  - {name: s, topics: {pattern: a, format: unwrapped, table: users}, first_start: latest}\n", `topics.table "users" is not schema.table`},
+		{"connector", "sources:\n  - {name: s, topics: {pattern: a, format: unwrapped, connector: oracle}, first_start: latest}\n", `topics.connector "oracle" is not known`},
+		{"table of Debezium", "sources:\n  - {name: s, topics: {pattern: a, table: a.b}, first_start: latest}\n", `are for format unwrapped`},
 		{"tab", "kafka:\n\tgroup: a\n", "c.yaml:2: found character that cannot start any token"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -20,18 +20,20 @@ import (
 // Source is whose topics a worker reads, and how.
 type Source struct {
 	Name    string
-	Pattern *regexp.Regexp // of whole topic names: changelog.WholeName, changelog.ChangeTopics
-	Format  envelope.Format
+	Pattern *regexp.Regexp  // of whole topic names: changelog.WholeName, changelog.ChangeTopics
+	Decode  envelope.Config // how its records are read; Select is the mappings'
 }
 
 func (s *Source) newDecoder(m mapping.Mapper) (*envelope.Decoder, error) {
-	return envelope.NewDecoder(envelope.Config{Format: s.Format, Select: m.Columns})
+	c := s.Decode
+	c.Select = m.Columns
+	return envelope.NewDecoder(c)
 }
 
 func (s *Source) decoder(m mapping.Mapper) *envelope.Decoder {
 	d, err := s.newDecoder(m)
 	if err != nil {
-		panic(err) // New tried the same format
+		panic(err) // New tried the same
 	}
 	return d
 }

@@ -325,7 +325,7 @@ func newRig(t testing.TB) *rig {
 	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, group: &fakeGroup{}, views: &views{}}
 	r.views.store(view(t, plainRing, nil))
 	w, err := New(Options{
-		Sources:   []*Source{{Name: "shop", Pattern: changelog.ChangeTopics("shop"), Format: envelope.Auto}},
+		Sources:   []*Source{{Name: "shop", Pattern: changelog.ChangeTopics("shop"), Decode: envelope.Config{Format: envelope.Auto}}},
 		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Gaps: r.gaps, Settle: settle,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})

@@ -1,0 +1,173 @@
+package envelope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"invalidator/cdc"
+)
+
+// flatPrefix stands before the envelope's fields that ExtractNewRecordState leaves beside a row's columns (add.fields):
+// __deleted, __op, __table, __source_ts_ms …
+var (
+	flatPrefix   = []byte("__")
+	flatOfSource = []byte("source_")
+)
+
+const (
+	heartbeatTopics   = "__debezium-heartbeat" // Debezium's default topic.heartbeat.prefix
+	transactionTopics = ".transaction"         // and topic.transaction
+)
+
+// flatFields are the envelope's fields beside a row.
+type flatFields struct{ op, deleted []byte }
+
+// flat reads a row without its envelope. What the transform passes on as it is (heartbeats, schema changes, transaction
+// boundaries, whole envelopes) is read as what it is.
+func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
+	var f flatFields
+	if err := r.flatParse(payload, &f); err != nil {
+		return nil, "", err
+	}
+	if word, envelope := r.passedOn(); word != "" {
+		return nil, word, nil
+	} else if envelope {
+		r.src = source{}
+		return r.change()
+	}
+	r.isFlat = true
+	var err error
+	if r.table, err = r.d.flatTable(r.rec.Topic, &r.src); err != nil {
+		return nil, "", err
+	}
+	r.at.table = r.table.id
+	op, err := f.operation()
+	if err != nil {
+		return nil, "", err
+	}
+	op, ignored := r.wanted(op)
+	if ignored != "" {
+		return nil, ignored, nil
+	}
+	r.env.transaction = nil // a column's
+	c := r.newChange(op)
+	switch op {
+	case cdc.Truncate:
+	case cdc.Delete:
+		c.Before, err = r.image("before", payload)
+	default:
+		c.After, err = r.image("after", payload)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return c, "", nil
+}
+
+// flatParse finds the envelope's fields beside the row, and what would make the record an envelope.
+func (r *reading) flatParse(payload []byte, f *flatFields) error {
+	m := members{s: scanner{b: payload}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil || !ok {
+			return err
+		}
+		var place *[]byte
+		if short, ok := bytes.CutPrefix(name, flatPrefix); !ok {
+			place = r.env.place(name)
+		} else {
+			place = f.place(short, &r.src)
+		}
+		if place != nil && *place == nil {
+			*place = value
+		}
+	}
+}
+
+func (f *flatFields) place(name []byte, s *source) *[]byte {
+	name, ofSource := bytes.CutPrefix(name, flatOfSource)
+	switch string(name) {
+	case "op":
+		return &f.op
+	case "deleted":
+		return &f.deleted
+	case "ts_ms", "ts_us": // without source_ it is the time of Debezium's handling
+		if !ofSource {
+			return nil
+		}
+	case "invalidator":
+		return nil
+	}
+	return s.place(name)
+}
+
+// passedOn says what a record is that is no flat row: the word for no change, or a whole envelope.
+func (r *reading) passedOn() (ignored string, envelope bool) {
+	nested := len(r.env.source) > 0 && r.env.source[0] == '{' // no column of a flat row is
+	switch word := r.env.noChange(); {
+	case strings.HasPrefix(r.rec.Topic, heartbeatTopics):
+		return IgnoredHeartbeat, false
+	case word == IgnoredTransaction && strings.HasSuffix(r.rec.Topic, transactionTopics), word == IgnoredDDL && nested:
+		return word, false
+	}
+	_, err := r.env.operation()
+	return "", nested && err == nil
+}
+
+// operation: a row that does not say what happened to it was inserted or updated; an update is what misses nothing.
+func (f *flatFields) operation() (cdc.Op, error) {
+	if textOf(f.deleted) == "true" {
+		return cdc.Delete, nil
+	}
+	if isNull(f.op) {
+		return cdc.Update, nil
+	}
+	op, err := (&envelope{op: f.op}).operation()
+	if op == cdc.Message {
+		return 0, errors.New("__op m: a logical message is no row")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading __op: %w", err)
+	}
+	return op, nil
+}
+
+// flatTable takes the table from the fields beside the row, and what those do not say from the topic and the configuration.
+func (d *Decoder) flatTable(topic string, s *source) (*table, error) {
+	var buf [160]byte
+	key := append(buf[:0], topic...)
+	for _, part := range [...][]byte{s.connector, s.name, s.db, s.schema, s.table} {
+		key = append(append(key, ','), part...)
+	}
+	if t, ok := d.tables.get(key); ok {
+		return t, nil
+	}
+	t := newTable(s)
+	if t.source == "" {
+		t.source = d.conf.Source
+	}
+	if t.connector == "" {
+		t.connector = d.conf.Connector
+	}
+	if t.connector == cdc.Postgres && isNull(s.schema) {
+		t.id.Database, t.id.Schema = textOf(s.db), ""
+	}
+	if t.id.Schema == "" || t.id.Table == "" {
+		id, ok := d.conf.Table(topic)
+		if !ok {
+			return nil, errors.New("an unwrapped row without __table, whose " + noTable)
+		}
+		if t.id.Schema == "" {
+			t.id.Schema = id.Schema
+		}
+		if t.id.Table == "" {
+			t.id.Table = id.Table
+		}
+		if t.id.Database == "" {
+			t.id.Database = id.Database
+		}
+	}
+	return d.tables.put(bytes.Clone(key), t), nil
+}

@@ -1,0 +1,257 @@
+package envelope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"invalidator/cdc"
+)
+
+// maxwellKey stands before the name of each key column in Maxwell's record key: {"database":"shop","table":"users","pk.id":1}.
+// The names are in lower case there, whatever the column is called.
+var maxwellKey = []byte("pk.")
+
+// whyMaybeNull is the doubt about an old value that a record does not name: Maxwell told to leave out nulls
+// (output_nulls=false) names neither what did not change nor what was NULL.
+const whyMaybeNull = "it did not change, or it was NULL before"
+
+// maxwellRecord are the members of a record of Maxwell's that are read.
+type maxwellRecord struct {
+	database, table, typ, ts, xid, xoffset, position, gtid, data, old, encrypted []byte
+}
+
+func (m *maxwellRecord) place(name []byte) *[]byte {
+	switch string(name) {
+	case "database":
+		return &m.database
+	case "table":
+		return &m.table
+	case "type":
+		return &m.typ
+	case "ts":
+		return &m.ts
+	case "xid":
+		return &m.xid
+	case "xoffset":
+		return &m.xoffset
+	case "position":
+		return &m.position
+	case "gtid":
+		return &m.gtid
+	case "data":
+		return &m.data
+	case "old":
+		return &m.old
+	case "encrypted":
+		return &m.encrypted
+	}
+	return nil
+}
+
+func (m *maxwellRecord) parse(raw []byte) error {
+	in := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := in.next()
+		if err == nil && ok {
+			err = put(m.place(name), name, value)
+		}
+		if err != nil || !ok {
+			return err
+		}
+	}
+}
+
+// operation is the op, or the word for why the record is no row change.
+func (m *maxwellRecord) operation() (op cdc.Op, ignored string, err error) {
+	switch typ := textOf(m.typ); typ {
+	case "insert":
+		return cdc.Insert, "", nil
+	case "update":
+		return cdc.Update, "", nil
+	case "delete":
+		return cdc.Delete, "", nil
+	case "bootstrap-insert":
+		return cdc.Read, "", nil
+	case "bootstrap-start", "bootstrap-complete":
+		return 0, IgnoredSnapshot, nil
+	case "table-create", "table-alter", "table-drop", "database-create", "database-alter", "database-drop":
+		return 0, IgnoredDDL, nil
+	default:
+		return 0, "", fmt.Errorf("type %.40q is not known to come from Maxwell", typ)
+	}
+}
+
+// maxwell reads one record of Maxwell's.
+func (d *Decoder) maxwell(rec *Record, at *spot) (*cdc.RowChange, string, error) {
+	if rec.Value == nil || string(rec.Value) == "null" {
+		return d.maxwellTombstone(rec, at)
+	}
+	if err := checkText(rec.Value); err != nil {
+		return nil, "", err
+	}
+	var m maxwellRecord
+	if err := m.parse(rec.Value); err != nil {
+		return nil, "", err
+	}
+	op, ignored, err := m.operation()
+	if ignored != "" || err != nil {
+		return nil, ignored, err
+	}
+	r := reading{d: d, rec: rec, at: at, table: d.maxwellTable(m.database, m.table)}
+	at.table = r.table.id
+	if op, ignored = r.wanted(op); ignored != "" {
+		return nil, ignored, nil
+	}
+	if m.encrypted != nil || isNull(m.data) {
+		return nil, "", errors.New("no data (an encrypted record cannot be read: turn off Maxwell's encrypt)")
+	}
+	c := &cdc.RowChange{
+		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
+		Tx: textOf(m.xid), Ordinal: intOf(m.xoffset), Position: m.at(),
+	}
+	if ts := intOf(m.ts); ts > 0 {
+		c.CommitTime = time.Unix(ts, 0).UTC()
+	}
+	if err := r.maxwellImages(c, &m); err != nil {
+		return nil, "", err
+	}
+	return c, "", nil
+}
+
+// at is the position, which Maxwell writes where it is told to.
+func (m *maxwellRecord) at() cdc.Position {
+	p := cdc.Position{GTIDSet: textOf(m.gtid)}
+	if file, pos, ok := strings.Cut(textOf(m.position), ":"); ok {
+		if n, err := strconv.ParseUint(pos, 10, 64); err == nil {
+			p.File, p.Pos = file, n
+		}
+	}
+	return p
+}
+
+func (d *Decoder) maxwellTable(database, name []byte) *table {
+	var buf [160]byte
+	key := append(append(append(buf[:0], database...), ','), name...)
+	if t, ok := d.tables.get(key); ok {
+		return t
+	}
+	t := &table{source: d.conf.Source, connector: cdc.MySQL, id: cdc.TableID{Schema: textOf(database), Table: textOf(name)}}
+	return d.tables.put(bytes.Clone(key), t)
+}
+
+// maxwellImages decodes data and old. A column that is in neither is NULL, unless the record shows a null: then Maxwell writes
+// them, and the column was not sent. The old row is data overlaid with old, which has the changed columns alone.
+func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
+	row := make(cdc.Row, len(r.cols.List))
+	nulls, err := r.overlay("data", row, m.data)
+	if err != nil || c.Op != cdc.Update {
+		fillNulls(row, nulls)
+		if c.After = row; c.Op == cdc.Delete {
+			c.Before, c.After = row, nil
+		}
+		return err
+	}
+	old := make(cdc.Row, len(row))
+	if !isNull(m.old) {
+		oldNulls, err := r.overlay("old", old, m.old)
+		if err != nil {
+			return err
+		}
+		nulls = nulls || oldNulls
+	}
+	c.After, c.Before = row, slices.Clone(row)
+	for i, v := range old {
+		switch {
+		case v.Kind != cdc.Absent:
+			c.Before[i] = v
+		case !nulls && row[i].Known():
+			c.Before[i].Why = whyMaybeNull
+		}
+	}
+	fillNulls(c.Before, nulls)
+	fillNulls(c.After, nulls)
+	return nil
+}
+
+func fillNulls(row cdc.Row, written bool) {
+	for i := range row {
+		if !written && row[i].Kind == cdc.Absent {
+			row[i].Kind = cdc.Null
+		}
+	}
+}
+
+// overlay puts the wanted columns of an object into row, and reports whether any column, wanted or not, is null.
+func (r *reading) overlay(which string, row cdc.Row, raw []byte) (nulls bool, err error) {
+	forms := r.forms()
+	m := members{s: scanner{b: raw}}
+	for {
+		name, value, ok, err := m.next()
+		if err != nil {
+			return nulls, fmt.Errorf("reading %s: %w", which, err)
+		}
+		if !ok {
+			return nulls, nil
+		}
+		nulls = nulls || value[0] == 'n'
+		i := r.cols.Index(string(name))
+		if i < 0 {
+			continue
+		}
+		if row[i].Kind != cdc.Absent {
+			r.at.column = r.cols.List[i].Name
+			return nulls, fmt.Errorf("reading %s: the field stands twice", which)
+		}
+		row[i] = forms[i].value(value)
+	}
+}
+
+// maxwellTombstone reads a record without a value, whose key names table and row.
+func (d *Decoder) maxwellTombstone(rec *Record, at *spot) (*cdc.RowChange, string, error) {
+	if rec.Key == nil || string(rec.Key) == "null" {
+		return nil, IgnoredEmpty, nil
+	}
+	if err := checkText(rec.Key); err != nil {
+		return nil, "", err
+	}
+	var m maxwellRecord
+	if err := m.parse(rec.Key); err != nil {
+		return nil, "", fmt.Errorf("reading the key: %w", err)
+	}
+	if isNull(m.database) || isNull(m.table) {
+		return nil, "", errors.New("a tombstone, whose key does not name database and table (set Maxwell's kafka_key_format to hash)")
+	}
+	r := reading{d: d, rec: rec, at: at, table: d.maxwellTable(m.database, m.table)}
+	at.table = r.table.id
+	if _, ignored := r.wanted(cdc.Tomb); ignored != "" {
+		return nil, ignored, nil
+	}
+	row := make(cdc.Row, len(r.cols.List))
+	forms := r.forms()
+	in := members{s: scanner{b: rec.Key}}
+	for {
+		name, value, ok, err := in.next()
+		if err != nil {
+			return nil, "", fmt.Errorf("reading the key: %w", err)
+		}
+		if !ok {
+			break
+		}
+		if name, ok = bytes.CutPrefix(name, maxwellKey); !ok {
+			continue
+		}
+		for i, col := range r.cols.List {
+			if strings.EqualFold(col.Name, string(name)) {
+				row[i] = forms[i].value(value)
+			}
+		}
+	}
+	return &cdc.RowChange{
+		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: cdc.Tomb, Columns: r.cols, KeyColumns: r.key, Before: row,
+	}, "", nil
+}
