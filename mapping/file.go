@@ -224,78 +224,38 @@ func (r *reader) tableName(n *yaml.Node, name string) bool {
 	return true
 }
 
-// key reads one entry of keys: a text, or fields.
-func (r *fileReader) key(n *yaml.Node, m *Mapping) {
-	t := &Template{Team: r.f.Team, Mapping: m.Name, Action: ActionDelete, File: r.file}
-	text := n
-	if n.Kind != yaml.ScalarNode {
-		text = nil
-		r.object(n, "a key", []field{
-			{name: "key", required: true, read: func(n *yaml.Node) { text = n }},
-			{name: "hot", read: func(n *yaml.Node) { t.Hot = r.number(n, "hot", maxHot) }},
-			{name: "each"}, {name: "when"}, {name: "action"}, {name: "raw"},
-		})
-	}
-	if text == nil {
-		return
-	}
-	s, ok := r.text(text, "a key")
-	if !ok {
-		return
-	}
-	parts, faults := parseTemplate(s)
-	for _, f := range faults {
-		line, col := r.within(text, f.at)
-		r.add(f.severity, line, col, f.hint, f.what)
-	}
-	if parts == nil {
-		return
-	}
-	t.Text, t.Line, t.Col, t.parts, t.node = s, text.Line, text.Column, parts, text
-	r.pool(text, t)
-	if i := slices.IndexFunc(m.Templates, func(o *Template) bool { return o.Text == s }); i >= 0 {
-		r.errorf(text, "", "key %q is doubled: it stands in line %d already", s, m.Templates[i].Line)
-	}
-	m.Templates = append(m.Templates, t)
-}
-
-func (r *fileReader) pool(n *yaml.Node, t *Template) {
-	name, ok := pool(t.parts)
-	t.Pool = name
-	switch {
-	case !ok:
-		r.errorf(n, "a key begins with its pool: user:{id}", "the first segment of %q is not a literal pool", t.Text)
-	case slices.Contains(r.f.Underivable, name):
-		r.errorf(n, "move it to pools", "pool %q is underivable, and here a row gives a key of it", name)
-	case r.f.claims[name] == nil:
-		hint := didYouMean(name, append(slices.Clone(r.f.Pools), r.f.Underivable...))
-		if hint == "" {
-			hint = "name it in pools"
-		}
-		r.errorf(n, hint, "pool %q is not one of this file's", name)
-	}
-	literal := 0
-	for _, p := range t.parts {
-		literal += len(p.literal)
-	}
-	if longest := literal + copySuffix(t.Hot); longest > maxKey {
-		r.errorf(n, "", "the key is never under %d bytes, and memcached takes %d", longest, maxKey)
-	}
-}
-
-// within finds the place of a byte of a scalar's value: exact where the value stands in the file as it is.
+// within finds the place of a byte of a scalar's value: exact unless an escape stands before it.
 func (r *reader) within(n *yaml.Node, at int) (line, col int) {
-	if n.Line < 1 || n.Line > len(r.lines) {
-		return n.Line, n.Column
-	}
-	runes := []rune(string(r.lines[n.Line-1]))
-	start := n.Column - 1
+	value, start := n.Value, n.Column-1
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 		start++
 	}
-	before := []rune(n.Value[:at])
-	if start > len(runes) || !strings.HasPrefix(string(runes[start:]), n.Value) {
-		return n.Line, n.Column
+	for line := n.Line; line >= 1 && line <= len(r.lines); line++ {
+		raw := []rune(strings.TrimRight(string(r.lines[line-1]), "\r"))
+		if line > n.Line { // a line of a text that goes over several
+			start = len(raw) - len([]rune(strings.TrimLeft(string(raw), " ")))
+		} else if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+			continue
+		}
+		here := string(raw[min(start, len(raw)):])
+		same := min(len(commonPrefix(here, value)), len(value))
+		if at <= same {
+			return line, start + len([]rune(value[:at])) + 1
+		}
+		if same == 0 || same == len(value) || value[same] != ' ' && value[same] != '\n' {
+			break
+		}
+		value, at = value[same+1:], at-same-1
 	}
-	return n.Line, start + len(before) + 1
+	return n.Line, n.Column
+}
+
+// commonPrefix is what two texts begin with alike, in whole characters.
+func commonPrefix(a, b string) string {
+	for i, c := range a {
+		if !strings.HasPrefix(b[min(i, len(b)):], string(c)) {
+			return a[:i]
+		}
+	}
+	return a
 }

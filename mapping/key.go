@@ -78,20 +78,21 @@ type Undecided struct {
 
 // Result collects the keys of one change. It is reused: Reset keeps the memory.
 type Result struct {
-	Keys      []Key // distinct texts, in the order of the templates, before image first
-	Shadow    []Key // what templates in shadow would have added to Keys; distinct among themselves
+	Keys      []Key // in the order of the templates, before image first; a text is there once for each thing to be done with it
+	Shadow    []Key // what templates in shadow would have added to Keys; likewise among themselves
 	Skipped   []Skip
 	Undecided []Undecided // at most one a template
 	Unmet     []*Template // whose condition was false for the change: they gave no key
 
-	key   []byte    // the key being rendered
+	arena []byte    // what the keys' texts lie in; where it had to grow, the earlier ones lie in its predecessor
 	value [2][]byte // a column's value between two filters
+	met   []bool    // which of the plan's templates the change is for
 }
 
 // Reset empties r. The texts of its keys are no longer good.
 func (r *Result) Reset() {
 	r.Keys, r.Shadow, r.Skipped = r.Keys[:0], r.Shadow[:0], r.Skipped[:0]
-	r.Undecided, r.Unmet = r.Undecided[:0], r.Unmet[:0]
+	r.Undecided, r.Unmet, r.arena = r.Undecided[:0], r.Unmet[:0], r.arena[:0]
 }
 
 // Mapper is what applies a set of mappings. Set implements it.

@@ -17,32 +17,48 @@ type Plan struct {
 	compiled []compiled
 }
 
-// compiled is a template with the place of each part's column in the plan's Columns; noColumn for a literal.
+// compiled is a template with the places of its columns in the plan's Columns.
 type compiled struct {
 	*Template
-	at []int
+	at          []int // by part; noColumn for a literal
+	conditionAt []int // by the condition's columns
+	many        bool  // a part gives any number of texts
+}
+
+// planner gathers the columns of a plan.
+type planner struct {
+	list  []cdc.Column
+	index map[string]int
+}
+
+func (p *planner) column(name string) int {
+	at, ok := p.index[name]
+	if !ok {
+		at = len(p.list)
+		p.index[name] = at
+		p.list = append(p.list, cdc.Column{Name: name})
+	}
+	return at
 }
 
 // compile joins what all mappings of a table read. That they agree on types was checked when the Set was made.
 func compile(mappings []*Mapping) *Plan {
 	p := &Plan{}
-	var list []cdc.Column
-	index := map[string]int{}
+	columns := planner{index: map[string]int{}}
 	for _, m := range mappings {
 		for _, t := range m.Templates {
 			c := compiled{Template: t, at: make([]int, len(t.parts))}
-			for i, part := range t.parts {
+			for i, part := range t.variants[0] {
 				c.at[i] = noColumn
-				if part.column == "" {
-					continue
+				if part.column != "" {
+					c.at[i] = columns.column(part.column)
 				}
-				at, ok := index[part.column]
-				if !ok {
-					at = len(list)
-					index[part.column] = at
-					list = append(list, cdc.Column{Name: part.column})
+				c.many = c.many || slices.ContainsFunc(part.filters, (*filter).isElements)
+			}
+			if t.condition != nil {
+				for _, name := range t.condition.columns {
+					c.conditionAt = append(c.conditionAt, columns.column(name))
 				}
-				c.at[i] = at
 			}
 			p.Templates = append(p.Templates, t)
 			p.compiled = append(p.compiled, c)
@@ -50,12 +66,12 @@ func compile(mappings []*Mapping) *Plan {
 	}
 	for _, m := range mappings {
 		for name, typ := range m.Types {
-			if at, ok := index[name]; ok {
-				list[at].Type = typ
+			if at, ok := columns.index[name]; ok {
+				columns.list[at].Type = typ
 			}
 		}
 	}
-	p.Columns = cdc.NewColumns(list)
+	p.Columns = cdc.NewColumns(columns.list)
 	return p
 }
 

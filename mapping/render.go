@@ -6,9 +6,6 @@ import (
 	"invalidator/cdc"
 )
 
-// maxCandidates bounds the keys that one template gives for one image whose columns leave several texts open.
-const maxCandidates = 16
-
 // Image says which state of a row a skip is about.
 type Image string
 
@@ -17,7 +14,7 @@ const (
 	After  Image = "after"
 )
 
-// What stands in Skip.Detail, apart from what a Value says itself.
+// What stands in Skip.Detail, apart from what a Value or a filter says itself.
 const (
 	detailNull       = "the column is NULL"
 	detailAbsent     = "the image does not hold the column"
@@ -28,6 +25,11 @@ const (
 	detailJSON       = "a JSON document has no one text"
 	detailNothing    = "the filter finds no value, as in NULL"
 	detailText       = "the filter takes text, and this is no UTF-8"
+	detailElements   = "it has over 1000 elements"
+	detailMany       = "it gives over 4096 keys"
+	detailNested     = "an array in an array of JSON"
+	detailNoList     = "elements takes an array of Postgres or JSON; a list in a text needs what stands between its elements: elements(',')"
+	detailPool       = "the key's pool is not one of the file's"
 	detailUnfit      = "a space or a control character"
 	detailLong       = "over 250 bytes with its copy suffix"
 )
@@ -35,12 +37,22 @@ const (
 // Keys appends to r the distinct keys of both images of c. An image that the kind of change should have and the log left
 // out, and a template that an image cannot render, are in r.Skipped; a template may give a key from one image and be
 // skipped for the other. A tombstone's Before has the key's columns alone, so that its other templates are skipped as
-// absent: the delete before it had them. Truncate and Message give nothing here.
+// absent, and its conditions hold where those do not decide them: the delete before it had the row. Truncate gives nothing
+// here. A Message with the prefix "cache" gives the key that is its content, if its pool is claimed by a file in force.
+//
+// A condition is asked once, about the change; where it is true both images give their keys.
 //
 // A column that an update's after image leaves out has the value of its before image: an unchanged TOAST value, or a
 // minimal row image, which holds what changed.
+//
+// It allocates nothing for plain templates once r has room: no elements, no values that leave several texts open.
 func (s *Set) Keys(c *cdc.RowChange, r *Result) {
-	if c.Op == cdc.Truncate || c.Op == cdc.Message {
+	w := writer{r: r, keys: distinct{keys: &r.Keys, first: len(r.Keys)}, shadow: distinct{keys: &r.Shadow, first: len(r.Shadow)}}
+	switch c.Op {
+	case cdc.Truncate:
+		return
+	case cdc.Message:
+		w.message(s, c)
 		return
 	}
 	p := s.Plan(c.Source, c.TableID)
@@ -50,26 +62,18 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 	if c.Columns != p.Columns {
 		c = p.project(c)
 	}
-	needBefore := c.Op == cdc.Update || c.Op == cdc.Delete || c.Op == cdc.Tomb
-	needAfter := c.Op == cdc.Insert || c.Op == cdc.Read || c.Op == cdc.Update
-	w := writer{r: r, first: len(r.Keys)}
+	r.met = r.met[:0]
 	for i := range p.compiled {
-		t := &p.compiled[i]
-		if c.Before != nil {
-			w.image(t, Before, c.Before, nil)
-		} else if needBefore {
-			w.missingBefore(t, c)
+		r.met = append(r.met, w.decide(&p.compiled[i], c))
+	}
+	for i := range p.compiled {
+		if r.met[i] {
+			w.before(&p.compiled[i], c)
 		}
 	}
 	for i := range p.compiled {
-		t := &p.compiled[i]
-		switch {
-		case c.After != nil && c.Op == cdc.Update:
-			w.image(t, After, c.After, c.Before)
-		case c.After != nil:
-			w.image(t, After, c.After, nil)
-		case needAfter:
-			w.missing(t, After, detailNoAfter)
+		if r.met[i] {
+			w.after(&p.compiled[i], c)
 		}
 	}
 }
@@ -98,17 +102,59 @@ func (p *Plan) project(c *cdc.RowChange) *cdc.RowChange {
 
 // writer renders into a Result.
 type writer struct {
-	r     *Result
-	first int // the keys before it are another change's
+	r            *Result
+	keys, shadow distinct
 }
 
 func (w *writer) skip(t *compiled, image Image, reason SkipReason, column, detail string) {
-	w.r.Skipped = append(w.r.Skipped, Skip{Template: t.Template, Image: image, Reason: reason, Column: column, Detail: detail})
+	s := Skip{Template: t.Template, Image: image, Reason: reason, Column: column, Detail: detail}
+	if n := len(w.r.Skipped); n > 0 && w.r.Skipped[n-1] == s { // of many keys that fail alike
+		return
+	}
+	w.r.Skipped = append(w.r.Skipped, s)
+}
+
+// decide asks a template's condition. What it cannot decide counts as true, and is told.
+func (w *writer) decide(t *compiled, c *cdc.RowChange) bool {
+	if t.condition == nil {
+		return true
+	}
+	e := evaluation{c: t.condition, at: t.conditionAt, RowChange: c}
+	switch e.eval(t.condition.root) {
+	case no:
+		w.r.Unmet = append(w.r.Unmet, t.Template)
+		return false
+	case open:
+		if e.open.Column != "" && c.Op != cdc.Tomb {
+			e.open.Template = t.Template
+			w.r.Undecided = append(w.r.Undecided, e.open)
+		}
+	}
+	return true
+}
+
+func (w *writer) before(t *compiled, c *cdc.RowChange) {
+	if c.Before != nil {
+		w.image(t, Before, c.Before, nil)
+	} else if c.Op == cdc.Update || c.Op == cdc.Delete || c.Op == cdc.Tomb {
+		w.missingBefore(t, c)
+	}
+}
+
+func (w *writer) after(t *compiled, c *cdc.RowChange) {
+	switch {
+	case c.After != nil && c.Op == cdc.Update:
+		w.image(t, After, c.After, c.Before)
+	case c.After != nil:
+		w.image(t, After, c.After, nil)
+	case c.Op == cdc.Insert || c.Op == cdc.Read || c.Op == cdc.Update:
+		w.missing(t, After, detailNoAfter)
+	}
 }
 
 // missing skips a template whose whole image is not there. A constant key needs none.
 func (w *writer) missing(t *compiled, image Image, detail string) {
-	for _, p := range t.parts {
+	for _, p := range t.variants[0] {
 		if p.column != "" {
 			w.skip(t, image, SkipAbsent, p.column, detail)
 			return
@@ -120,7 +166,7 @@ func (w *writer) missing(t *compiled, image Image, detail string) {
 // missingBefore is missing, except that an update without a before image left the record's key as it was: what reads
 // only the key is complete from the after image.
 func (w *writer) missingBefore(t *compiled, c *cdc.RowChange) {
-	for _, p := range t.parts {
+	for _, p := range t.variants[0] {
 		if p.column != "" && (c.Op != cdc.Update || !slices.Contains(c.KeyColumns, p.column)) {
 			w.skip(t, Before, SkipAbsent, p.column, detailNoBefore)
 			return
@@ -131,45 +177,7 @@ func (w *writer) missingBefore(t *compiled, c *cdc.RowChange) {
 	}
 }
 
-// image renders t from row, in which an absent column has its value from behind, if there is one.
-func (w *writer) image(t *compiled, image Image, row, behind cdc.Row) {
-	var open []choice
-	combinations := 1
-	for i, at := range t.at {
-		if at == noColumn {
-			continue
-		}
-		v := value(row, behind, at)
-		if reason, detail := refuse(v, t.parts[i].filters); reason != "" {
-			w.skip(t, image, reason, t.parts[i].column, detail)
-			return
-		}
-		if v.Kind == cdc.Ambiguous && !slices.ContainsFunc(open, func(c choice) bool { return c.at == at }) {
-			open = append(open, choice{at: at, texts: v.Candidates()})
-			combinations *= len(open[len(open)-1].texts)
-		}
-		if combinations > maxCandidates {
-			w.skip(t, image, SkipUnclear, t.parts[i].column, detailCandidates)
-			return
-		}
-	}
-	for n := range combinations {
-		for i := range open {
-			open[i].text = open[i].texts[n%len(open[i].texts)]
-			n /= len(open[i].texts)
-		}
-		w.key(t, image, row, behind, open)
-	}
-}
-
-// choice is a column whose text is one of several, and the one that is being rendered.
-type choice struct {
-	at    int
-	texts []string
-	text  string
-}
-
-// value is what an image says of a column.
+// value is what an image says of a column, where one that is absent has its value from behind, if there is one.
 func value(row, behind cdc.Row, at int) cdc.Value {
 	if v := row[at]; v.Kind != cdc.Absent || behind == nil {
 		return v
@@ -177,53 +185,63 @@ func value(row, behind cdc.Row, at int) cdc.Value {
 	return behind[at]
 }
 
-// key renders one key, with the texts chosen where a column leaves several open.
-func (w *writer) key(t *compiled, image Image, row, behind cdc.Row, open []choice) {
-	key := w.r.key[:0]
-	for i := range t.parts {
-		p, at := &t.parts[i], t.at[i]
-		if at == noColumn {
-			key = append(key, p.literal...)
-			continue
-		}
-		v := value(row, behind, at)
-		for _, c := range open {
-			if c.at == at {
-				v = textValue(c.text)
+// image renders t from row: one key, or one for each of its variants.
+func (w *writer) image(t *compiled, image Image, row, behind cdc.Row) {
+	if t.many {
+		w.several(t, image, row, behind)
+		return
+	}
+	for _, parts := range t.variants {
+		start := len(w.r.arena)
+		key := w.r.arena
+		for i := range parts {
+			p, at := &parts[i], t.at[i]
+			if at == noColumn {
+				key = append(key, p.literal...)
+				continue
+			}
+			var kind cdc.Kind
+			var reason SkipReason
+			var detail string
+			key, kind, reason, detail = through(&w.r.value, key, value(row, behind, at), p.filters)
+			switch {
+			case kind == cdc.Ambiguous && reason == "":
+				w.several(t, image, row, behind)
+				return
+			case reason != "":
+				w.skip(t, image, reason, p.column, detail)
+				return // the variants read the same columns
 			}
 		}
-		var kind cdc.Kind
-		var reason SkipReason
-		var detail string
-		key, kind, reason, detail = through(&w.r.value, key, v, p.filters)
-		if kind == cdc.Ambiguous && reason == "" {
-			reason, detail = SkipUnclear, detailCandidates
-		}
-		if reason != "" {
-			w.skip(t, image, reason, p.column, detail)
+		w.finish(t, image, key, start)
+	}
+}
+
+// finish takes the key that begins at start of the arena, unless there is something wrong with it.
+func (w *writer) finish(t *compiled, image Image, arena []byte, start int) {
+	key, template := arena[start:], t.Template
+	if t.Raw {
+		if template = t.sent[string(poolOf(key))]; template == nil {
+			w.skip(t, image, SkipPool, t.variants[0][0].column, detailPool)
 			return
 		}
 	}
-	w.r.key = key
 	if detail := unfitKey(key, t.Hot); detail != "" {
 		w.skip(t, image, SkipBadKey, "", detail)
 		return
 	}
-	w.add(t.Template, key)
+	w.add(template, arena, start)
 }
 
-// add appends a key unless this change has it already. The text is kept once; of two templates the one with more copies
-// stands for it, so that no copy is forgotten.
-func (w *writer) add(t *Template, key []byte) {
-	for i := w.first; i < len(w.r.Keys); i++ {
-		if k := &w.r.Keys[i]; k.Text == string(key) {
-			if t.Hot > k.Template.Hot {
-				k.Template = t
-			}
-			return
-		}
+func (w *writer) add(t *Template, arena []byte, start int) {
+	list := &w.keys
+	if t.Shadow {
+		list = &w.shadow
 	}
-	w.r.Keys = append(w.r.Keys, Key{Text: string(key), Template: t})
+	if !list.add(t, arena[start:]) {
+		arena = arena[:start]
+	}
+	w.r.arena = arena
 }
 
 // unfitKey says why memcached cannot hold a key with this many hot copies; empty where it can.

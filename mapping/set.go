@@ -24,6 +24,7 @@ const cachedTables = 4096
 type Set struct {
 	files       []*File
 	mappings    []*Mapping
+	messages    map[string]*Template // what keys in logical messages come under, by pool
 	fingerprint string
 
 	tables atomic.Pointer[map[table]*Plan] // replaced, never written
@@ -82,7 +83,7 @@ func LoadFile(name string) (*File, []Problem) {
 func NewSet(files []*File) (*Set, []Problem) {
 	files = slices.Clone(files)
 	slices.SortStableFunc(files, func(a, b *File) int { return strings.Compare(filepath.Base(a.Name), filepath.Base(b.Name)) })
-	s := &Set{plans: map[string]*Plan{}}
+	s := &Set{plans: map[string]*Plan{}, messages: map[string]*Template{}}
 	s.tables.Store(&map[table]*Plan{})
 	var problems []Problem
 	for _, f := range files {
@@ -91,6 +92,7 @@ func NewSet(files []*File) (*Set, []Problem) {
 		if len(ps) == 0 {
 			s.files = append(s.files, f)
 			s.mappings = append(s.mappings, f.Mappings...)
+			maps.Copy(s.messages, f.messageTemplates())
 		}
 	}
 	s.fingerprint = fingerprint(s.files)

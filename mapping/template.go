@@ -34,8 +34,12 @@ type Template struct {
 	Line     int
 	Col      int
 
-	parts []part
-	node  *yaml.Node // its text in the file
+	parts     []part
+	variants  [][]part // parts with every combination of Each in place of its names: at least one, and all of the same shape
+	condition *condition
+	sent      map[string]*Template // of a raw one: what its keys come under, by pool
+	origin    *Template            // of one of those: the raw one
+	node      *yaml.Node           // its text in the file
 }
 
 // Each is a placeholder that stands for each of its values in turn.
@@ -44,12 +48,19 @@ type Each struct {
 	Values []string
 }
 
-// Columns are the distinct names that the template reads, in its order.
+// Columns are the distinct names of columns that the template reads, in its order, and then those that its condition does.
 func (t *Template) Columns() []string {
 	var names []string
-	for _, p := range t.parts {
+	for _, p := range t.variants[0] {
 		if p.column != "" && !slices.Contains(names, p.column) {
 			names = append(names, p.column)
+		}
+	}
+	if t.condition != nil {
+		for _, c := range t.condition.columns {
+			if !slices.Contains(names, c) {
+				names = append(names, c)
+			}
 		}
 	}
 	return names

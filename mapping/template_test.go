@@ -10,7 +10,7 @@ import (
 
 func TestTemplateColumns(t *testing.T) {
 	parts, _ := parseTemplate("u:{b}:{a|lower|trim}:{b|hex}:v3")
-	if got := (&Template{parts: parts}).Columns(); !cmp.Equal(got, []string{"b", "a"}) {
+	if got := (&Template{variants: [][]part{parts}}).Columns(); !cmp.Equal(got, []string{"b", "a"}) {
 		t.Errorf("got %q", got)
 	}
 }

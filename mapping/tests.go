@@ -115,8 +115,12 @@ func (t *Test) run(set *Set) TestResult {
 	set.Keys(t.change(), &r)
 	result := TestResult{Test: t, Skipped: r.Skipped, Unmet: r.Unmet, Undecided: r.Undecided}
 	for _, k := range slices.Concat(r.Keys, r.Shadow) {
-		if !slices.Contains(result.Rendered, k.Template) {
-			result.Rendered = append(result.Rendered, k.Template)
+		t := k.Template
+		if t.origin != nil {
+			t = t.origin
+		}
+		if !slices.Contains(result.Rendered, t) {
+			result.Rendered = append(result.Rendered, t)
 		}
 	}
 	for _, want := range t.Keys {

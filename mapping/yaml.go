@@ -113,7 +113,7 @@ func (r *reader) plain(n *yaml.Node) bool {
 type field struct {
 	name     string
 	required bool
-	read     func(*yaml.Node) // nil: part of the language, but not built yet
+	read     func(*yaml.Node)
 }
 
 // object reads n by its fields. what names it for a person: "a mapping".
@@ -128,14 +128,11 @@ func (r *reader) object(n *yaml.Node, what string, fields []field) {
 	}
 	seen := r.pairs(n, func(key, value *yaml.Node) {
 		i := slices.Index(names, key.Value)
-		switch {
-		case i < 0:
+		if i < 0 {
 			r.errorf(key, didYouMean(key.Value, names), "field %q is unknown in %s", key.Value, what)
-		case fields[i].read == nil:
-			r.errorf(key, "", "field %q is not supported yet", key.Value)
-		default:
-			fields[i].read(value)
+			return
 		}
+		fields[i].read(value)
 	})
 	for _, f := range fields {
 		if f.required && seen[f.name] == 0 {
