@@ -272,7 +272,10 @@ func (d *document) string() {
 			d.i++
 			return
 		case c == '\\':
-			d.i++
+			if d.i++; d.i == len(d.b) || strings.IndexByte(escapes+"u", d.b[d.i]) < 0 || d.b[d.i] == 'u' && hex4(d.b[d.i+1:]) < 0 {
+				d.bad = true
+				return
+			}
 		case c < ' ':
 			d.bad = true
 			return
@@ -280,6 +283,12 @@ func (d *document) string() {
 	}
 	d.i, d.bad = len(d.b), true
 }
+
+// What stands behind a backslash, apart from u, and what it means.
+const (
+	escapes = `"\/bfnrt`
+	escaped = "\"\\/\b\f\n\r\t"
+)
 
 // isName reports whether a member's name, in its quotes, is that name.
 func isName(quoted []byte, name string) bool {
@@ -290,7 +299,8 @@ func isName(quoted []byte, name string) bool {
 	return ok && string(text) == name
 }
 
-// unquote appends the text of a string, which stands in its quotes.
+// unquote appends the text of a string, which stands in its quotes and keeps to the grammar. It is false where that is no
+// Unicode: half a pair of code units.
 func unquote(dst, quoted []byte) ([]byte, bool) {
 	for b := quoted[1 : len(quoted)-1]; len(b) > 0; {
 		n := bytes.IndexByte(b, '\\')
@@ -300,21 +310,17 @@ func unquote(dst, quoted []byte) ([]byte, bool) {
 		dst = append(dst, b[:n]...)
 		b = b[n+1:]
 		if c := b[0]; c != 'u' {
-			at := strings.IndexByte(`"\/bfnrt`, c)
-			if at < 0 {
-				return dst, false
-			}
-			dst, b = append(dst, "\"\\/\b\f\n\r\t"[at]), b[1:]
+			dst, b = append(dst, escaped[strings.IndexByte(escapes, c)]), b[1:]
 			continue
 		}
 		c := hex4(b[1:])
-		if b = b[min(5, len(b)):]; utf16.IsSurrogate(c) && len(b) > 1 && b[0] == '\\' && b[1] == 'u' {
+		if b = b[5:]; utf16.IsSurrogate(c) && len(b) > 1 && b[0] == '\\' && b[1] == 'u' {
 			if c = utf16.DecodeRune(c, hex4(b[2:])); c == utf8.RuneError {
 				return dst, false
 			}
-			b = b[min(6, len(b)):]
+			b = b[6:]
 		}
-		if c < 0 || utf16.IsSurrogate(c) {
+		if utf16.IsSurrogate(c) {
 			return dst, false
 		}
 		dst = utf8.AppendRune(dst, c)
