@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
+	"slices"
 
+	"invalidator/internal/app"
+	"invalidator/internal/config"
 	"invalidator/mapping"
 )
 
 // mappingsFlags are those of check and test.
 type mappingsFlags struct {
-	Dir string `arg:"" optional:"" help:"The folder of mapping files; mappings.d where none is named." type:"existingdir"`
+	Dir string `arg:"" optional:"" help:"The folder of mapping files; mappings.d where none is named."`
 	formatFlags
 }
 
@@ -21,16 +26,38 @@ func (c mappingsFlags) dir() string {
 
 type mappingsCheckCmd struct {
 	mappingsFlags
+	Config string `help:"Ask this configuration's databases too: whether each table and column is there, of which type, and what the log says of it. Its mappings.dir is checked where no folder is named." type:"existingfile" short:"c"`
 }
 
 // Run prints every problem with its place, and fails on an error.
 func (c mappingsCheckCmd) Run(e *env) error {
+	var cfg *config.Config
+	if c.Config != "" {
+		var err error
+		if cfg, err = (configFlag{c.Config}).load(); err != nil {
+			return err
+		}
+		if c.Dir == "" {
+			c.Dir = fromHere(cfg.Mappings.Dir)
+		}
+	}
 	set, problems, err := mapping.Load(c.dir())
 	if err != nil {
 		return err
 	}
+	problems = append(problems, set.Lint()...)
+	if cfg != nil {
+		live, failed := app.CheckTables(e.ctx, cfg, set, e.log)
+		problems = append(problems, live...)
+		for _, f := range failed {
+			problems = append(problems, mapping.Problem{File: fromHere(c.Config), Severity: mapping.SeverityError, What: f.Where + ": " + f.What})
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b mapping.Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
 	found := c.findings(e)
-	if err := found.printAll(append(problems, set.Lint()...)); err != nil {
+	if err := found.printAll(problems); err != nil {
 		return err
 	}
 	if c.asText() {
@@ -40,4 +67,16 @@ func (c mappingsCheckCmd) Run(e *env) error {
 		return errFailed
 	}
 	return nil
+}
+
+// fromHere is a path as seen from the working folder, where it lies in it: shorter to read.
+func fromHere(path string) string {
+	here, err := filepath.Abs(".")
+	if err != nil {
+		return path
+	}
+	if rel, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
 }

@@ -34,7 +34,7 @@ const (
 // Check asks everything that the configuration names whether it will work, and changes nothing. Each part is asked, whatever
 // the others said.
 func Check(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
-	out := checkMappings(c)
+	out := checkMappings(ctx, c, log)
 	out = append(out, checkKafka(ctx, c, log)...)
 	out = append(out, checkCache(ctx, c, log)...)
 	for _, s := range c.Sources {
@@ -57,10 +57,16 @@ func failed(where string, err error) []Finding {
 	return []Finding{{string(cdc.SeverityError), where, err.Error()}}
 }
 
-func checkMappings(c *config.Config) []Finding {
-	_, problems, err := mapping.Load(c.Mappings.Dir)
+// checkMappings looks at the files, and at what the databases have of the tables that they name. That a database cannot be
+// asked is told of its source.
+func checkMappings(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
+	set, problems, err := mapping.Load(c.Mappings.Dir)
 	if err != nil {
 		return failed("mappings", err)
+	}
+	if len(c.Sources) > 0 {
+		live, _ := CheckTables(ctx, c, set, log)
+		problems = append(problems, live...)
 	}
 	var out []Finding
 	for _, p := range problems {
