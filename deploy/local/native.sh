@@ -176,23 +176,26 @@ install_packages() {
   }
 }
 
-# fetch NAME…: brings lib/NAME for those of kafka, mysql and pg17 that lack it, as pom.xml pins them.
+# fetch NAME…: brings lib/NAME for those of kafka, mysql, pg17 and connect that lack it, as pom.xml pins them.
 fetch() {
   local name pom="$LOCAL/pom.xml" sum want=() new="$DEV/lib/.new"
   sum=$(sha256sum <"$pom")
   for name in "$@"; do
-    case $name in kafka | mysql | pg17) ;; *) continue ;; esac
+    case $name in kafka | mysql | pg17 | connect) ;; *) continue ;; esac
     [[ $(cat "$DEV/lib/$name/.pom" 2>/dev/null) == "$sum" ]] || want+=("$name")
   done
   ((${#want[@]})) || return 0
-  [[ $(uname -m) == x86_64 ]] || die "the pinned binaries of ${want[*]} are for x86_64; on $(uname -m) start a Docker engine instead"
+  if [[ $(uname -m) != x86_64 && ${want[*]} != connect ]]; then
+    die "the pinned binaries of ${want[*]} are for x86_64; on $(uname -m) start a Docker engine instead"
+  fi
   say "fetching ${want[*]}"
   rm -rf "$new" && mkdir -p "$new"
-  if ! mvn -q -B -f "$pom" -P "$(IFS=, && echo "${want[*]}")" "-Dlib=$new" generate-resources </dev/null >"$DEV/log/mvn.log" 2>&1 9>&-; then
+  for name in "${want[@]}"; do # one by one: profiles that are active together would choose each other's versions
+    mvn -q -B -f "$pom" -P "$name" "-Dlib=$new" generate-resources </dev/null >"$DEV/log/mvn.log" 2>&1 9>&- && continue
     tail -n 20 "$DEV/log/mvn.log" >&2
-    die "mvn could not fetch ${want[*]}
+    die "mvn could not fetch $name
   The whole output is in $DEV/log/mvn.log. Fix what it says (often: no network, or a proxy missing in ~/.m2/settings.xml), then run ./dev again."
-  fi
+  done
   for name in "${want[@]}"; do
     case $name in
       mysql) tar -xzf "$new/mysql/mysql-Linux-amd64.tar.gz" -C "$new/mysql" --no-same-owner && rm "$new/mysql/mysql-Linux-amd64.tar.gz" ;;

@@ -33,10 +33,12 @@ ports_of() {
 missing_packages() {
   lacks() { [[ -e $1 ]] || echo "$2"; }
   lacks_command() { command -v "$1" >/dev/null || echo "$2"; }
-  lacks_command setsid util-linux
-  lacks_command ss iproute2
+  if [[ $1 != connect ]]; then # which runs beside containers too, on any system
+    lacks_command setsid util-linux
+    lacks_command ss iproute2
+  fi
   case $1 in
-    kafka)
+    kafka | connect)
       find_java || echo default-jre-headless
       lacks_command mvn maven
       ;;
@@ -109,6 +111,15 @@ ready_kafka() {
 listening_kafka() { ready_kafka; }
 fill_kafka() { :; }
 version_kafka() { basename "$DEV"/lib/kafka/kafka_2.13-*.jar .jar | cut -d - -f 2; }
+
+# --- Kafka Connect with Debezium: no service, each test runs one of its own ---------------------------------------------------
+
+# run_connect FILE…: in the foreground, with the worker's properties and those of its connectors.
+run_connect() {
+  find_java || die "Kafka Connect needs Java 17 or newer: install it, or name it in JAVA_HOME"
+  exec "$JAVA" -Xmx700m -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
+    -cp "$DEV/lib/connect/*" org.apache.kafka.connect.cli.ConnectStandalone "$@"
+}
 
 # --- MySQL and MariaDB -------------------------------------------------------------------------------------------------------
 # A killed server leaves lock files with its pid; they go before a start, whose caller has made sure that no process is left.
