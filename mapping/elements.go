@@ -46,7 +46,7 @@ func jsonElements(s string) (list []cdc.Value, detail string) {
 		return nil, detailElements
 	}
 	for _, r := range raw {
-		text, kind, trouble := appendScalar(nil, r)
+		text, kind, trouble := appendJSON(nil, r)
 		switch {
 		case kind == cdc.JSON:
 			detail = detailNested

@@ -71,11 +71,24 @@ func refuse(v cdc.Value, fs []*filter) (SkipReason, string) {
 
 func (f *filter) isDefault() bool { return f.filterType == filterDefault }
 
-// through appends to dst what fs, of which none is elements, make of v. As in SQL, what is NULL stays so until a default
-// gives it a text. The kind is Ambiguous where v, or a filter, left several texts open: dst has them apart by separator.
+// pipe is through, or steps.
+type pipe func(buf *[2][]byte, dst []byte, v cdc.Value, fs []*filter) (out []byte, kind cdc.Kind, reason SkipReason, detail string)
+
+// through appends to dst the text that fs, of which none is elements, make of v. As in SQL, what is NULL stays so until a
+// default gives it a text. The kind is Ambiguous where v, or a filter, left several texts open: dst has them apart by separator.
+// Where there is no text, reason and detail say why.
+func through(buf *[2][]byte, dst []byte, v cdc.Value, fs []*filter) (out []byte, kind cdc.Kind, reason SkipReason, detail string) {
+	out, kind, reason, detail = steps(buf, dst, v, fs)
+	if kind == cdc.JSON && reason == "" {
+		return dst, kind, SkipType, detailJSON
+	}
+	return out, kind, reason, detail
+}
+
+// steps is through, but for a document, which elements takes.
 //
 // The last filter writes into dst; those before it take turns with the two buffers.
-func through(buf *[2][]byte, dst []byte, v cdc.Value, fs []*filter) (out []byte, kind cdc.Kind, reason SkipReason, detail string) {
+func steps(buf *[2][]byte, dst []byte, v cdc.Value, fs []*filter) (out []byte, kind cdc.Kind, reason SkipReason, detail string) {
 	if reason, detail = refuse(v, fs); reason != "" {
 		return dst, v.Kind, reason, detail
 	}
@@ -111,8 +124,6 @@ func through(buf *[2][]byte, dst []byte, v cdc.Value, fs []*filter) (out []byte,
 	switch kind {
 	case cdc.Null:
 		return dst[:start], kind, SkipNull, detailNothing
-	case cdc.JSON:
-		return dst[:start], kind, SkipType, detailJSON
 	case cdc.Bytea:
 		return appendBytea(dst[:start], v.S), cdc.Text, "", ""
 	}

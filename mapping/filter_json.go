@@ -14,7 +14,6 @@ const (
 	maxPath     = 32   // steps from a document's root to its scalar
 	maxNesting  = 1000 // of a document: MySQL allows 100; more is not looked at, for each level is a call
 	detailDoc   = "the text is no JSON"
-	detailDeep  = "the path leads to an object or an array, which has no one text"
 	detailUTF16 = "the path leads to a string that is no Unicode text"
 )
 
@@ -26,8 +25,8 @@ type pathStep struct {
 
 const noIndex = -1
 
-// bindJSON gives the scalar at a path: a string's text, a number as the document has it, true or false. As in SQL, null and
-// nothing at all are NULL.
+// bindJSON gives what stands at a path: a string's text, a number as the document has it, true or false; an object or an array is a
+// document again, of which elements may follow. As in SQL, null and nothing at all are NULL.
 func bindJSON(args []argument) (step, *fault) {
 	path, bad := parsePath(args[0])
 	if bad != nil {
@@ -39,17 +38,18 @@ func bindJSON(args []argument) (step, *fault) {
 		if d.space(); d.bad || d.i < len(src) {
 			return dst, cdc.Text, detailDoc
 		}
-		return appendScalar(dst, value)
+		return appendJSON(dst, value)
 	}, nil
 }
 
-func appendScalar(dst, value []byte) ([]byte, cdc.Kind, string) {
+// appendJSON appends the text of a JSON value; nil is nothing at all.
+func appendJSON(dst, value []byte) ([]byte, cdc.Kind, string) {
 	if value == nil {
 		return dst, cdc.Null, ""
 	}
 	switch value[0] {
 	case '{', '[':
-		return dst, cdc.JSON, detailDeep
+		return append(dst, value...), cdc.JSON, ""
 	case 'n':
 		return dst, cdc.Null, ""
 	case 't', 'f':

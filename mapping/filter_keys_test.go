@@ -49,6 +49,9 @@ func TestKeysThroughFilters(t *testing.T) {
 		{name: "B4 unchanged TOAST", template: "u:{slug|sha256(16)}", before: row{"slug": text("abc")}, after: row{"slug": absent}, keys: []string{"u:ba7816bf8f01cfea"}},
 		{name: "B7 a number above 2^53 in a document", template: "u:{j|json('id')}", after: row{"j": doc(`{"id": 9007199254740993}`)}, keys: []string{"u:9007199254740993"}},
 		{name: "H1 what is too long for a key", template: "u:{s|truncate(5)}", after: row{"s": text("a\u00e9bcdefgh")}, keys: []string{"u:a\u00e9bcd"}},
+		{name: "the elements at a path", template: "u:{j|json('a.tags')|elements|upper}", after: row{"j": doc(`{"a": {"tags": ["x", 7, "z"]}}`)}, keys: []string{"u:X", "u:7", "u:Z"}},
+		{name: "no elements at a path", template: "u:{j|json('b')|elements}", after: row{"j": doc(`{"a": 1}`)}, skipped: []string{"after null u:{j|json('b')|elements} j"}},
+		{name: "a good text of several", template: "u:{b|int}", after: row{"b": cdc.MaybeOneOf("t", "1")}, keys: []string{"u:1"}, skipped: []string{"after type u:{b|int} b"}},
 		{name: "a good key beside one that is none", template: "u:{n|mod(3)}", before: row{"n": text("x")}, after: row{"n": text("4")}, keys: []string{"u:1"},
 			skipped: []string{"before type u:{n|mod(3)} n"}},
 	} {

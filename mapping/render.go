@@ -205,7 +205,7 @@ func (w *writer) image(t *compiled, image Image, row, behind cdc.Row) {
 			var detail string
 			key, kind, reason, detail = through(&w.r.value, key, value(row, behind, at), p.filters)
 			switch {
-			case kind == cdc.Ambiguous && reason == "":
+			case kind == cdc.Ambiguous: // each text on its own, since some may be none
 				w.several(t, image, row, behind)
 				return
 			case reason != "":

@@ -95,8 +95,8 @@ func (w *writer) product(t *compiled, image Image, row, behind cdc.Row, open []c
 
 // expand is every text that a part gives of a value. What it does not give is skipped.
 func (w *writer) expand(t *compiled, image Image, p *part, v cdc.Value) []string {
-	take := func(texts []string, v cdc.Value, fs []*filter) []string {
-		out, kind, reason, detail := through(&w.r.value, nil, v, fs)
+	take := func(texts []string, v cdc.Value, fs []*filter, render pipe) []string {
+		out, kind, reason, detail := render(&w.r.value, nil, v, fs)
 		switch {
 		case reason != "":
 			w.skip(t, image, reason, p.column, detail)
@@ -108,14 +108,10 @@ func (w *writer) expand(t *compiled, image Image, p *part, v cdc.Value) []string
 	}
 	split := slices.IndexFunc(p.filters, (*filter).isElements)
 	if split < 0 {
-		return take(nil, v, p.filters)
-	}
-	sources := []string{v.S}
-	if v.Kind != cdc.JSON || split > 0 {
-		sources = take(nil, v, p.filters[:split])
+		return take(nil, v, p.filters, through)
 	}
 	var texts []string
-	for _, s := range sources {
+	for _, s := range take(nil, v, p.filters[:split], steps) {
 		list, detail := elements(s, p.filters[split])
 		switch {
 		case detail == detailElements:
@@ -125,7 +121,7 @@ func (w *writer) expand(t *compiled, image Image, p *part, v cdc.Value) []string
 			w.skip(t, image, SkipType, p.column, detail)
 		}
 		for _, e := range list {
-			texts = take(texts, e, p.filters[split+1:])
+			texts = take(texts, e, p.filters[split+1:], through)
 		}
 	}
 	return texts
