@@ -26,7 +26,8 @@ const (
 	asYear
 	asDocument
 	asArray
-	asSet // an array of labels, or their text
+	asSet   // an array of labels, or their text
+	asLabel // the text of an enum or a set
 	asUnclear
 )
 
@@ -130,7 +131,7 @@ func byType(conn cdc.Connector, t colType) form {
 	case classBool:
 		return form{reader: asBool}
 	case classText:
-		return form{reader: asText, kind: cdc.Text}
+		return textForm(t)
 	case classBytes, classBytea:
 		return bytesForm(conn, t)
 	case classBit:
@@ -209,7 +210,9 @@ func bySemantic(conn cdc.Connector, t colType, f *field) form {
 			n = t.n
 		}
 		return form{reader: asBits, length: n}
-	case "io.debezium.data.Enum", "io.debezium.data.EnumSet", "io.debezium.data.Uuid", "io.debezium.data.Xml", "io.debezium.data.Ltree":
+	case "io.debezium.data.Enum", "io.debezium.data.EnumSet":
+		return form{reader: asLabel, kind: cdc.Text}
+	case "io.debezium.data.Uuid", "io.debezium.data.Xml", "io.debezium.data.Ltree":
 		return form{reader: asText, kind: cdc.Text}
 	case "io.debezium.data.Json":
 		return form{reader: asDocument}
@@ -286,6 +289,13 @@ func byString(conn cdc.Connector, t colType) form {
 		return form{reader: asDecimalText, kind: cdc.Decimal}
 	case classBytes, classBytea, classJSON, classTimestamp, classTimestampTZ, classTime, classDate:
 		return byType(conn, t)
+	}
+	return textForm(t)
+}
+
+func textForm(t colType) form {
+	if t.base == "enum" || t.base == "set" {
+		return form{reader: asLabel, kind: cdc.Text}
 	}
 	return form{reader: asText, kind: cdc.Text}
 }

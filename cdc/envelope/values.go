@@ -57,6 +57,8 @@ func (f *form) value(raw []byte) cdc.Value {
 		return f.array(raw)
 	case asSet:
 		return f.set(raw)
+	case asLabel:
+		return f.label(raw)
 	}
 	return f.stands(raw)
 }
@@ -65,8 +67,11 @@ func (f *form) value(raw []byte) cdc.Value {
 func (f *form) stands(raw []byte) cdc.Value {
 	switch raw[0] {
 	case '"':
-		text := form{kind: cdc.Text}
-		return text.text(raw)
+		text := form{kind: cdc.Text, conn: f.conn}
+		if f.exact { // Maxwell's
+			return text.text(raw)
+		}
+		return text.label(raw)
 	case 't', 'f':
 		return f.bool(raw)
 	case '{':
@@ -86,7 +91,7 @@ func (f *form) stands(raw []byte) cdc.Value {
 
 func (f *form) text(raw []byte) cdc.Value {
 	if raw[0] != '"' {
-		if f.reader == asText && raw[0] != '{' && raw[0] != '[' { // a number or boolean in a column declared as text
+		if f.reader != asItStands && raw[0] != '{' && raw[0] != '[' { // a number or boolean in a column declared as text
 			return cdc.Value{Kind: f.kind, S: string(raw)}
 		}
 		return unclearValue(raw, whyType)
@@ -96,6 +101,26 @@ func (f *form) text(raw []byte) cdc.Value {
 		return unclearValue(raw, whyText)
 	}
 	return cdc.Value{Kind: f.kind, S: string(text)}
+}
+
+// label reads a text that may be the label of a MySQL enum. Debezium 3.6 writes one from the binlog as its DDL has it, with
+// backslashes (y\,z for y,z), and one from a snapshot as SELECT shows it.
+func (f *form) label(raw []byte) cdc.Value {
+	v := f.text(raw)
+	if v.Kind != cdc.Text || f.conn == cdc.Postgres || strings.IndexByte(v.S, '\\') < 0 {
+		return v
+	}
+	plain := make([]byte, 0, len(v.S))
+	for i := 0; i < len(v.S); i++ {
+		if v.S[i] == '\\' && i+1 < len(v.S) {
+			i++
+		}
+		plain = append(plain, v.S[i])
+	}
+	if string(plain) == v.S { // the backslash stands last
+		return v
+	}
+	return cdc.MaybeOneOf(string(plain), v.S)
 }
 
 func (f *form) document(raw []byte) cdc.Value {
