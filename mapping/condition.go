@@ -92,7 +92,7 @@ func parseCondition(text string) (*condition, *fault) {
 	if bad != nil {
 		return nil, bad
 	}
-	p := &conditionParser{source: []rune(text), c: &condition{}}
+	p := &conditionParser{text: text, c: &condition{}}
 	p.c.root = p.truth(tree)
 	if p.bad != nil {
 		return nil, p.bad
@@ -102,15 +102,17 @@ func parseCondition(text string) (*condition, *fault) {
 
 // conditionParser turns the library's tree into terms. After the first fault what it returns is of no use.
 type conditionParser struct {
-	source []rune
-	c      *condition
-	bad    *fault
+	text string
+	c    *condition
+	bad  *fault
 }
 
 func (p *conditionParser) fail(n ast.Node, hint, format string, args ...any) {
+	for m, ok := n.(*ast.MemberNode); ok; m, ok = n.(*ast.MemberNode) { // which stands where its first word does
+		n = m.Node
+	}
 	if p.bad == nil {
-		at := len(string(p.source[:min(n.Location().From, len(p.source))]))
-		p.bad = &fault{at, SeverityError, fmt.Sprintf(format, args...), hint}
+		p.bad = &fault{byteOf(p.text, n.Location().From), SeverityError, fmt.Sprintf(format, args...), hint}
 	}
 }
 
@@ -342,7 +344,7 @@ func (p *conditionParser) member(n *ast.MemberNode) operand {
 // number takes a number's digits as they are written: the library's own would be a float.
 func (p *conditionParser) number(n ast.Node, sign string) operand {
 	at := n.Location()
-	text := sign + string(p.source[at.From:at.To])
+	text := sign + p.text[byteOf(p.text, at.From):byteOf(p.text, at.To)]
 	if _, ok := parseNumber(text); !ok {
 		p.fail(n, "write its digits, as 1000 or 0.5", "a number that no column shows: %s", text)
 	}

@@ -25,8 +25,7 @@ func parseSyntax(text string) (_ ast.Node, bad *fault) {
 	if !errors.As(err, &e) {
 		return nil, bad
 	}
-	runes := []rune(text)
-	bad.at = len(string(runes[:min(e.From, len(runes))]))
+	bad.at = byteOf(text, e.From)
 	what := e.Message
 	if m := token.FindStringSubmatch(what); m != nil {
 		what = fmt.Sprintf("unexpected %q", m[1])
@@ -36,7 +35,7 @@ func parseSyntax(text string) (_ ast.Node, bad *fault) {
 	}
 	switch {
 	case strings.HasPrefix(what, "unexpected token EOF"):
-		what = "it ends too early"
+		what, bad.at = "it ends too early", len(strings.TrimRight(text, " \n"))
 	case strings.Contains(what, "value out of range"), strings.Contains(what, "too large"):
 		what, bad.hint = "the number is too large", "write it in quotes: it is compared as a number with a number"
 	case strings.HasPrefix(what, "literal not terminated"):
@@ -44,4 +43,15 @@ func parseSyntax(text string) (_ ast.Node, bad *fault) {
 	}
 	bad.what = "not a condition: " + what
 	return nil, bad
+}
+
+// byteOf is where a character begins, by its number, as the library counts them.
+func byteOf(text string, character int) int {
+	for i := range text {
+		if character == 0 {
+			return i
+		}
+		character--
+	}
+	return len(text)
 }

@@ -232,8 +232,8 @@ func (r *reader) within(n *yaml.Node, at int) (line, col int) {
 	}
 	for line := n.Line; line >= 1 && line <= len(r.lines); line++ {
 		raw := []rune(strings.TrimRight(string(r.lines[line-1]), "\r"))
-		if line > n.Line { // a line of a text that goes over several
-			start = len(raw) - len([]rune(strings.TrimLeft(string(raw), " ")))
+		if line > n.Line { // a line of a text that goes over several, behind what it is indented by
+			start = max(indent(string(raw))-indent(value), 0)
 		} else if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 			continue
 		}
@@ -249,6 +249,8 @@ func (r *reader) within(n *yaml.Node, at int) (line, col int) {
 	}
 	return n.Line, n.Column
 }
+
+func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
 
 // commonPrefix is what two texts begin with alike, in whole characters.
 func commonPrefix(a, b string) string {

@@ -17,6 +17,7 @@ type Test struct {
 	Name          string
 	Table         cdc.TableID
 	Source        string // empty: any
+	Op            cdc.Op // zero: what the images say
 	Before, After map[string]cdc.Value
 	Keys          []string
 	ShadowKeys    []string // what templates in shadow give; nil: not looked at
@@ -123,17 +124,28 @@ func (t *Test) run(set *Set) TestResult {
 			result.Rendered = append(result.Rendered, t)
 		}
 	}
-	for _, want := range t.Keys {
-		if !slices.ContainsFunc(r.Keys, func(k Key) bool { return k.Text == want }) {
-			result.Missing = append(result.Missing, want)
-		}
-	}
-	for _, k := range r.Keys {
-		if !slices.Contains(t.Keys, k.Text) {
-			result.Unexpected = append(result.Unexpected, k.Text)
-		}
+	result.compare(t.Keys, r.Keys, "")
+	if t.ShadowKeys != nil {
+		result.compare(t.ShadowKeys, r.Shadow, inShadow)
 	}
 	return result
+}
+
+// inShadow marks the keys of templates in shadow.
+const inShadow = " (in shadow)"
+
+// compare notes where the keys given are not exactly those wanted.
+func (t *TestResult) compare(want []string, got []Key, mark string) {
+	for _, text := range want {
+		if !slices.ContainsFunc(got, func(k Key) bool { return k.Text == text }) {
+			t.Missing = append(t.Missing, text+mark)
+		}
+	}
+	for _, k := range got {
+		if text := k.Text + mark; !slices.Contains(want, k.Text) && !slices.Contains(t.Unexpected, text) {
+			t.Unexpected = append(t.Unexpected, text)
+		}
+	}
 }
 
 // change is the test's row change. A column that one image leaves out is equal in both.
@@ -162,6 +174,8 @@ func (t *Test) change() *cdc.RowChange {
 	}
 	op := cdc.Update
 	switch {
+	case t.Op != 0:
+		op = t.Op
 	case t.Before == nil:
 		op = cdc.Insert
 	case t.After == nil:
@@ -179,6 +193,7 @@ func (r *fileReader) test(n *yaml.Node) {
 		{name: "table", required: true, read: func(n *yaml.Node) { r.testTable(n, t) }},
 		{name: "source", read: func(n *yaml.Node) { t.Source, _ = r.text(n, "the source") }},
 		{name: "database", read: func(n *yaml.Node) { t.Table.Database, _ = r.text(n, "the database") }},
+		{name: "op", read: func(n *yaml.Node) { t.Op = r.testOp(n) }},
 		{name: "before", read: func(n *yaml.Node) { t.Before = r.image(n, "before") }},
 		{name: "after", read: func(n *yaml.Node) { t.After = r.image(n, "after") }},
 		{name: "keys", required: true, read: func(n *yaml.Node) {
@@ -186,11 +201,32 @@ func (r *fileReader) test(n *yaml.Node) {
 				t.Keys = append(t.Keys, k.Value)
 			}
 		}},
+		{name: "shadow_keys", read: func(n *yaml.Node) {
+			t.ShadowKeys = []string{}
+			for _, k := range r.texts(n, "shadow_keys", "key", true) {
+				t.ShadowKeys = append(t.ShadowKeys, k.Value)
+			}
+		}},
 	})
-	if n.Kind == yaml.MappingNode && t.Before == nil && t.After == nil {
+	switch {
+	case n.Kind != yaml.MappingNode:
+	case t.Before == nil && t.After == nil:
 		r.errorf(n, "an insert has only after, a delete only before", "a test has neither before nor after")
+	case t.Op == cdc.Insert && t.Before != nil:
+		r.errorf(n, "leave it out", "an insert has no before")
+	case t.Op == cdc.Delete && t.After != nil:
+		r.errorf(n, "leave it out", "a delete has no after")
 	}
 	r.f.Tests = append(r.f.Tests, t)
+}
+
+func (r *reader) testOp(n *yaml.Node) cdc.Op {
+	ops := map[string]cdc.Op{"insert": cdc.Insert, "update": cdc.Update, "delete": cdc.Delete}
+	s, ok := r.text(n, "op")
+	if ok && ops[s] == 0 {
+		r.errorf(n, didYouMean(s, []string{"insert", "update", "delete"}), "op must be insert, update or delete, not %q", s)
+	}
+	return ops[s]
 }
 
 func (r *fileReader) testTable(n *yaml.Node, t *Test) {
