@@ -1,10 +1,13 @@
 package envelope_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/twmb/avro"
 
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
@@ -58,6 +61,35 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		})
 	}
+}
+
+// An Avro record against the library's decode into maps.
+func BenchmarkDecodeAvro(b *testing.B) {
+	r := &registry{}
+	rec := readSamples(b, "schema.mysql.shop.users.jsonl")[2].record()
+	rec.Key, rec.Value = toAvro(b, r, rec.Key), toAvro(b, r, rec.Value)
+	d := avros(b, r, envelope.Avro, all(columns("id bigint unsigned; email varchar(200)", true)))
+	decode(b, d, rec)
+	b.Run("avro", func(b *testing.B) {
+		b.SetBytes(int64(len(rec.Value)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, _, err := d.Decode(rec); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("avro_maps", func(b *testing.B) {
+		schema := avro.MustParse(r.texts[binary.BigEndian.Uint32(rec.Value[1:])-1])
+		b.SetBytes(int64(len(rec.Value)))
+		b.ReportAllocs()
+		for b.Loop() {
+			var v any
+			if _, err := schema.Decode(rec.Value[5:], &v); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 func BenchmarkDecodeUnmapped(b *testing.B) {

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ type Config struct {
 	Connector cdc.Connector
 	Table     func(topic string) (cdc.TableID, bool)
 
+	// Schemas knows the schemas of Avro records; nil: none is read. With it, each key and value that names a schema is Avro and
+	// each other is JSON.
+	Schemas SchemaSource
+
 	// Unavailable is what Debezium writes for an unchanged TOAST value (its unavailable.value.placeholder); empty: Debezium's
 	// own default.
 	Unavailable string
@@ -34,14 +39,19 @@ type Decoder struct {
 	placeholder placeholder
 	tables      cache[*table]
 	schemas     cache[*lastSchema] // by topic, and whether of the key
+	avro        cache[*avroSchema] // by schema id
 }
 
 // NewDecoder checks the configuration.
 func NewDecoder(c Config) (*Decoder, error) {
 	switch c.Format {
 	case "", Auto, Maxwell, Unwrapped:
+	case Avro:
+		if c.Schemas == nil {
+			return nil, errors.New("format avro needs a schema registry")
+		}
 	default:
-		return nil, fmt.Errorf("format %q is not known (use %s, %s or %s)", c.Format, Auto, Maxwell, Unwrapped)
+		return nil, fmt.Errorf("format %q is not known (use %s, %s, %s or %s)", c.Format, Auto, Avro, Maxwell, Unwrapped)
 	}
 	switch c.Binary {
 	case "", Base64, Base64URL, Hex:
@@ -60,8 +70,17 @@ func NewDecoder(c Config) (*Decoder, error) {
 // Decode reads one record. Exactly one of its results is set: the change, the word for why it is none (Ignored*), or a
 // *DecodeError. It keeps no part of the record.
 func (d *Decoder) Decode(rec Record) (c *cdc.RowChange, ignored string, err error) {
+	return d.DecodeContext(context.Background(), rec)
+}
+
+// DecodeContext is Decode with a context for the schema source, the one thing that it may wait for. A DecodeError that is
+// Retryable is not the record's fault: it must be tried again, never parked.
+func (d *Decoder) DecodeContext(ctx context.Context, rec Record) (c *cdc.RowChange, ignored string, err error) {
 	var at spot
-	if c, ignored, err = d.decode(&rec, &at); err != nil {
+	if err = d.translate(ctx, &rec); err == nil {
+		c, ignored, err = d.decode(&rec, &at)
+	}
+	if err != nil {
 		return nil, "", &DecodeError{Topic: rec.Topic, Table: at.table, Column: at.column, Err: err}
 	}
 	return c, ignored, nil
@@ -80,7 +99,7 @@ func (d *Decoder) decode(rec *Record, at *spot) (*cdc.RowChange, string, error) 
 	if rec.Value == nil {
 		return d.tombstone(rec, at)
 	}
-	payload, schema, err := d.unwrap(rec.Topic, "value", rec.Value)
+	payload, schema, err := d.unwrap(rec, inValue)
 	if err != nil {
 		return nil, "", err
 	}

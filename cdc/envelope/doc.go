@@ -1,6 +1,6 @@
 // Package envelope writes a row change as the record that goes to Kafka, and reads back every kind of record that a
-// change topic may carry: our own envelope, Debezium's JSON with and without schema, the flat rows of its
-// ExtractNewRecordState, and Maxwell's JSON.
+// change topic may carry: our own envelope, Debezium's JSON with and without schema and its Avro with
+// a registry's schemas, the flat rows of its ExtractNewRecordState, and Maxwell's JSON.
 //
 // # Our envelope
 //
@@ -22,6 +22,11 @@
 // stand in cdc/TYPES.md. What it cannot tell of one value is that value's Kind, Unclear or Ambiguous, and never an error of
 // the record: the other columns still give their keys.
 //
+// A key or value that names a schema (Confluent's four bytes, Apicurio's eight, a header of either; a header wins) is Avro: it is
+// written as the JSON that Debezium would have written, and read like that with the schema's types, so that one set of rules
+// serves both. Schemas come from a SchemaSource; the package knows no network. What a registry that does not answer leaves
+// undecoded is Retryable, the one error that is not the record's own fault.
+//
 // Maxwell's old row is its data overlaid with old, which names only what changed. Where nothing shows that nulls are written, an
 // old value that is not named may have been NULL: it is Doubtful, rendered as it stands and never equal to the new one.
 //
@@ -33,5 +38,5 @@
 // Memory is bounded by the record's size: nesting by maxDepth, a number's digits by maxNumber, the caches by maxCached.
 //
 // What is no row change is not an error: the result says by a word what was ignored (Ignored*). What cannot be decoded is
-// a *DecodeError: the caller parks that record and goes on.
+// a *DecodeError: the caller parks that record and goes on, unless it is Retryable.
 package envelope

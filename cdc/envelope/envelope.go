@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"errors"
 	"fmt"
 
 	"invalidator/cdc"
@@ -12,9 +13,11 @@ type Format string
 const (
 	// Auto reads our own envelope and Debezium's JSON, with and without schema, told apart record by record.
 	Auto Format = "debezium"
+	// Avro reads what Auto does, and Debezium's Avro with the id of a registry's schema.
+	Avro Format = "avro"
 	// Maxwell reads the JSON of Maxwell's daemon.
 	Maxwell Format = "maxwell"
-	// Unwrapped reads the flat rows that Debezium's ExtractNewRecordState makes, with and without schema.
+	// Unwrapped reads the flat rows that Debezium's ExtractNewRecordState makes, as JSON with and without schema, and as Avro.
 	Unwrapped Format = "unwrapped"
 )
 
@@ -47,6 +50,33 @@ type Record struct {
 	Topic string // <prefix>.<schema>.<table>: names the table of a tombstone, and of an unwrapped row
 	Key   []byte // nil for null
 	Value []byte // nil for null: a tombstone
+
+	Headers []Header // may name the schemas of key and value; nil where the source has no schemas
+
+	schemas [2]*schema // of the parts that were Avro and stand as JSON now
+}
+
+// Header is one header of a record.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// part is the key or the value of a record.
+type part uint8
+
+const (
+	inKey part = iota
+	inValue
+)
+
+func (p part) String() string { return [...]string{"key", "value"}[p] }
+
+func (r *Record) of(p part) *[]byte {
+	if p == inKey {
+		return &r.Key
+	}
+	return &r.Value
 }
 
 // DecodeError is a record that cannot be decoded: the record's own fault.
@@ -72,3 +102,9 @@ func (e *DecodeError) Error() string {
 }
 
 func (e *DecodeError) Unwrap() error { return e.Err }
+
+// Retryable reports whether the same record may be decoded later: its schema could not be fetched.
+func (e *DecodeError) Retryable() bool {
+	var r interface{ Retryable() bool }
+	return errors.As(e.Err, &r) && r.Retryable()
+}

@@ -110,6 +110,28 @@ func FuzzOtherFormats(f *testing.F) {
 	})
 }
 
+// FuzzAvro reads anything behind any schema, however it is named.
+func FuzzAvro(f *testing.F) {
+	key, value := usersBody(f)
+	f.Add(usersAvro, append([]byte{0, 0, 0, 0, 1}, key...), append([]byte{0, 0, 0, 0, 1}, value...), "", []byte(nil))
+	f.Add(usersAvro, []byte(nil), value, "apicurio.value.globalId", id8(1))
+	f.Add(usersAvro, []byte(nil), value, "__value_schema_id", []byte{0, 0, 0, 0, 1})
+	f.Add(`{"type":"record","name":"V","fields":[{"name":"id","type":{"type":"map","values":{"type":"array","items":"null"}}}]}`, []byte(nil),
+		[]byte{0, 0, 0, 0, 1, 2, 2, 'a', 4, 0, 0}, "", []byte(nil))
+	f.Fuzz(func(t *testing.T, schema string, key, value []byte, header string, id []byte) {
+		if len(schema) > 1<<12 || len(value) > 1<<12 {
+			return
+		}
+		if len(value) == 0 {
+			value = nil
+		}
+		for _, format := range []envelope.Format{envelope.Avro, envelope.Unwrapped} {
+			d := avros(t, &registry{texts: []string{schema}}, format, all(columns("id bigint unsigned; email ", true)))
+			oneResult(t, d, envelope.Record{Topic: "p.shop.users", Key: key, Value: value, Headers: []envelope.Header{{Key: header, Value: id}}})
+		}
+	})
+}
+
 // FuzzDeclaredType reads any value under any declared type: the record is good, whatever the column is.
 func FuzzDeclaredType(f *testing.F) {
 	for _, v := range cdctest.Types(f) {

@@ -10,8 +10,9 @@ import (
 	"invalidator/cdc"
 )
 
-// schema is what wraps a record of Kafka Connect's JsonConverter: {"schema": …, "payload": …}. It is several times the
-// payload's size and the same from record to record, so the last one of a topic is kept and compared as bytes.
+// schema is what a record says about its columns. Kafka Connect's JsonConverter wraps each record in it: {"schema": …,
+// "payload": …}; it is several times the payload's size and the same from record to record, so the last one of a topic is
+// kept and compared as bytes. That of an Avro record comes from its registry.
 type schema struct {
 	raw  []byte
 	row  map[string]*field // the columns of before and after, or of a key
@@ -41,9 +42,13 @@ var (
 )
 
 // unwrap returns the payload of a record's key or value, and the schema that wraps it; nil where none does.
-func (d *Decoder) unwrap(topic, part string, raw []byte) (payload []byte, _ *schema, err error) {
+func (d *Decoder) unwrap(rec *Record, p part) (payload []byte, _ *schema, err error) {
+	raw := *rec.of(p)
+	if s := rec.schemas[p]; s != nil {
+		return raw, s, nil
+	}
 	var buf [160]byte
-	key := append(append(append(buf[:0], part...), ' '), topic...)
+	key := append(append(append(buf[:0], p.String()...), ' '), rec.Topic...)
 	last, seen := d.schemas.get(key)
 	if rest, ok := bytes.CutPrefix(raw, schemaOpen); ok && seen {
 		s := last.Load()
@@ -121,14 +126,21 @@ func parseSchema(raw []byte) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &schema{raw: raw, row: top.fields}
+	s := newSchema(top)
+	s.raw = raw
+	return s, nil
+}
+
+// newSchema finds the columns: those of an image, or of a key or flat row itself.
+func newSchema(top *field) *schema {
+	s := &schema{row: top.fields}
 	for _, image := range [...]string{"after", "before"} {
 		if f := top.fields[image]; f != nil && f.fields != nil {
 			s.row = f.fields
 			break
 		}
 	}
-	return s, nil
+	return s
 }
 
 // schemaField are a field's members as they stand.
@@ -191,13 +203,11 @@ func parseNamedField(raw []byte) (_ *field, name string, err error) {
 	return f, textOf(at.field), err
 }
 
-// parameters reads a field's parameters, among them those that Debezium adds when told to
-// (column.propagate.source.type).
 func (f *field) parameters(raw []byte) error {
 	if isNull(raw) {
 		return nil
 	}
-	var length, scale string
+	texts := map[string]string{}
 	m := members{s: scanner{b: raw}}
 	for {
 		name, value, ok, err := m.next()
@@ -205,28 +215,30 @@ func (f *field) parameters(raw []byte) error {
 			return err
 		}
 		if !ok {
-			break
+			f.setParameters(func(name string) string { return texts[name] })
+			return nil
 		}
-		switch string(name) {
-		case "scale":
-			f.scale = smallInt(textOf(value))
-		case "length":
-			f.length = smallInt(textOf(value))
-		case "__debezium.source.column.type":
-			f.colType = textOf(value)
-		case "__debezium.source.column.length":
-			length = textOf(value)
-		case "__debezium.source.column.scale":
-			scale = textOf(value)
-		}
+		texts[string(name)] = textOf(value)
 	}
+}
+
+// setParameters takes a field's parameters, among them those that Debezium adds when told to
+// (column.propagate.source.type). of gives one by its name, empty where it is not there.
+func (f *field) setParameters(of func(name string) string) {
+	if scale := of("scale"); scale != "" {
+		f.scale = smallInt(scale)
+	}
+	if length := of("length"); length != "" {
+		f.length = smallInt(length)
+	}
+	f.colType = of("__debezium.source.column.type")
+	length, scale := of("__debezium.source.column.length"), of("__debezium.source.column.scale")
 	if f.colType != "" && length != "" {
 		if scale != "" {
 			length += "," + scale
 		}
 		f.colType += "(" + length + ")"
 	}
-	return nil
 }
 
 // smallInt is a count as a parameter writes it; unknown for anything that is none.

@@ -56,7 +56,7 @@ func fieldNames(d *Decoder, rec *Record, last []string) []string {
 	if isNull(rec.Key) {
 		return nil
 	}
-	payload, _, err := d.unwrap(rec.Topic, "key", rec.Key)
+	payload, _, err := d.unwrap(rec, inKey)
 	if err != nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func cutLast(s string) (before, after string, ok bool) {
 
 // keyRow is the row as far as the record's key knows it.
 func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at *spot) (cdc.Row, error) {
-	payload, schema, err := d.unwrap(rec.Topic, "key", rec.Key)
+	payload, schema, err := d.unwrap(rec, inKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key: %w", err)
 	}

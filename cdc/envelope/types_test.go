@@ -1,6 +1,7 @@
 package envelope_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -43,6 +44,8 @@ func fieldSchema(short string) string {
 	switch base {
 	case "Decimal":
 		params = fmt.Sprintf(`"parameters":{"scale":"%s"},`, arg)
+	case "VariableScaleDecimal":
+		params = `"fields":[{"type":"int32","optional":false,"field":"scale"},{"type":"bytes","optional":false,"field":"value"}],`
 	case "Bits":
 		params = fmt.Sprintf(`"parameters":{"length":"%s"},`, arg)
 	}
@@ -101,6 +104,13 @@ func TestTypes(t *testing.T) {
 					t.Run(route.name, func(t *testing.T) {
 						c := decode(t, decoder(t, all(route.cols)), debezium(conn, route.schema, v.JSON))
 						reads(t, route.cell, v.Value, c.After[1])
+						if route.schema != "" {
+							r := &registry{}
+							rec := debezium(conn, route.schema, v.JSON)
+							rec.Value = toAvro(t, r, wholeSchema(rec.Value))
+							c = decode(t, avros(t, r, envelope.Avro, all(route.cols)), rec)
+							reads(t, route.cell, v.Value, c.After[1])
+						}
 						c = decode(t, unwrapping(t, all(route.cols)), unwrapped(conn, route.schema, v.JSON))
 						reads(t, route.cell, v.Value, c.After[1])
 					})
@@ -110,6 +120,14 @@ func TestTypes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// wholeSchema adds to a record of debezium what its schema leaves out of the envelope.
+func wholeSchema(value []byte) []byte {
+	text := func(name string) string { return fmt.Sprintf(`{"type":"string","field":"%s"}`, name) }
+	rest := `"field":"after"},{"type":"struct","name":"Source","fields":[` + text("connector") + "," + text("name") + "," + text("db") + "," + text("schema") + "," + text("table") +
+		`],"field":"source"},` + text("op") + `],"optional":false}`
+	return bytes.Replace(value, []byte(`"field":"after"}],"optional":false}`), []byte(rest), 1)
 }
 
 // unwrapped makes the same record as debezium without its envelope.
