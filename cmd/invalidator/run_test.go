@@ -14,7 +14,13 @@ import (
 // invoke runs a command line in a folder of its own, with files by their names in it.
 func invoke(t *testing.T, files map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	t.Chdir(folder(t, files))
+	return invokeHere(t, folder(t, files), args...)
+}
+
+// invokeHere runs a command line in a folder.
+func invokeHere(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Chdir(dir)
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
