@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/big"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -90,6 +91,9 @@ func TestNumberFiltersAgreeWithBigInt(t *testing.T) {
 func TestTextFiltersKeepUTF8(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		in, n := rapid.String().Draw(rt, "text"), rapid.IntRange(1, 30).Draw(rt, "length")
+		if lower, upper := filtered(t, "lower", text(in)), filtered(t, "upper", text(in)); lower != strings.ToLower(in) || upper != strings.ToUpper(in) {
+			rt.Errorf("%q: lower is %q, upper %q", in, lower, upper)
+		}
 		if got, want := filtered(t, fmt.Sprintf("truncate(%d)", n), text(in)), []rune(in); got != string(want[:min(n, len(want))]) {
 			rt.Errorf("truncate(%d) of %q: got %q", n, in, got)
 		}

@@ -10,8 +10,8 @@ const (
 
 // filters is the whole set, in the order of docs/FILTERS.md. Names are what teams write.
 var filters = []*filterType{
-	{name: "lower", takes: allTexts, wants: wantsAny, gives: typeText, bind: plain(textStep(eachRune(unicode.ToLower)))},
-	{name: "upper", takes: allTexts, wants: wantsAny, gives: typeText, bind: plain(textStep(eachRune(unicode.ToUpper)))},
+	{name: "lower", takes: allTexts, wants: wantsAny, gives: typeText, bind: plain(textStep(otherCase('A', unicode.ToLower)))},
+	{name: "upper", takes: allTexts, wants: wantsAny, gives: typeText, bind: plain(textStep(otherCase('a', unicode.ToUpper)))},
 	{name: "trim", takes: allTexts, wants: wantsAny, gives: typeText, bind: plain(textStep(trim))},
 	{name: "truncate", params: []param{{max: maxLength}}, usage: "truncate(20)", takes: allTexts, wants: wantsAny, gives: typeText, bind: bindTruncate},
 	{name: "pad", params: []param{{max: maxLength}, {text: true, optional: true}}, usage: "pad(8, '0')", takes: allTexts, wants: wantsAny, gives: typeText, bind: bindPad},

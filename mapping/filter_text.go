@@ -7,12 +7,15 @@ import (
 	"invalidator/cdc"
 )
 
-// eachRune maps letter by letter. What is ASCII stays so under lower and upper.
-func eachRune(f func(rune) rune) func(dst, src []byte) []byte {
+// otherCase maps letter by letter: those of ASCII from first on by their bit, and the others by f.
+func otherCase(first byte, f func(rune) rune) func(dst, src []byte) []byte {
 	return func(dst, src []byte) []byte {
 		for len(src) > 0 {
 			if c := src[0]; c < utf8.RuneSelf {
-				dst, src = append(dst, byte(f(rune(c)))), src[1:]
+				if c-first < 26 {
+					c ^= 'a' ^ 'A'
+				}
+				dst, src = append(dst, c), src[1:]
 				continue
 			}
 			c, n := utf8.DecodeRune(src)
