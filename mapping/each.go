@@ -56,9 +56,10 @@ func (r *fileReader) expand(t *Template, lists []eachList) {
 	t.variants = [][]part{t.parts}
 	for _, l := range lists {
 		t.Each = append(t.Each, l.Each)
-		at := slices.IndexFunc(t.parts, func(p part) bool { return p.column == l.Name })
-		if at < 0 {
+		if !slices.ContainsFunc(t.parts, func(p part) bool { return p.column == l.Name }) {
 			r.errorf(l.name, "write {"+l.Name+"} in the key", "each %s is not in the key", l.Name)
+		}
+		if len(l.Values) == 0 { // which is an error already
 			continue
 		}
 		var more [][]part

@@ -161,7 +161,7 @@ func (r *fileReader) pools(list *yaml.Node, what string) (names []string) {
 func (r *fileReader) unused() {
 	for _, p := range r.f.Pools {
 		used := slices.ContainsFunc(r.f.Mappings, func(m *Mapping) bool {
-			return slices.ContainsFunc(m.Templates, func(t *Template) bool { return t.Pool == p })
+			return slices.ContainsFunc(m.Templates, func(t *Template) bool { return t.Pool == p || t.Raw })
 		})
 		if !used {
 			r.warnf(r.f.claims[p], "move it to underivable if no row gives its keys", "no key of this file is in pool %q", p)

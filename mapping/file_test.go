@@ -192,6 +192,8 @@ var lineBreak = regexp.MustCompile("[\n\r\u0085\u2028\u2029]") // YAML's
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(mappingHead + "      - user:{id}\n      - key: user:{email|lower}\n        hot: 8\ntests:\n  - name: a\n    table: shop.users\n    after: {id: 1, email: {hex: 00}}\n    keys: [user:1]\n"))
 	f.Add([]byte(head + "mappings:\n  - name: a\n    tables: ['shop_*.u?[a-z]', shop.b]\n    columns: {id: bigint}\n    keys: ['user:{id}']\n"))
+	f.Add([]byte(mappingHead + "      - key: user:{id}:{l}\n        each: {l: [en, 1]}\n        when: |\n          changed(a) &&\n           after.b = 'x'\n        action: stale\n        stale_for: 3s\n        shadow: true\n      - raw: '{key}'\n"))
+	f.Add([]byte(mappingHead + "      - key: user:{v|elements(',')}\n        when: after.v contains ','\ntests:\n  - {name: a, table: shop.users, op: update, after: {v: 'a,b'}, keys: [], shadow_keys: []}\n"))
 	f.Add([]byte("a: [&x {*x: ~}]\n--- !!binary\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, problems := Parse("f.yaml", data)
