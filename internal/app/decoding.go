@@ -1,19 +1,33 @@
 package app
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
 	"invalidator/internal/config"
+	"invalidator/internal/schemas"
 )
 
 // decoding says how the records of topics that somebody else feeds are read.
-func decoding(source string, t *config.Topics, pattern *regexp.Regexp) envelope.Config {
-	return envelope.Config{
+func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope.Config, error) {
+	c := envelope.Config{
 		Format: envelope.Format(t.Format), Binary: envelope.Binary(t.Binary), Source: source, Connector: cdc.Connector(t.Connector), Table: tableOf(t.Table, pattern),
 	}
+	r := t.Registry
+	if r == nil {
+		return c, nil
+	}
+	tls, err := tlsConfig("source "+source+": topics.registry.tls", r.TLS)
+	if err != nil {
+		return c, err
+	}
+	if c.Schemas, err = schemas.New(schemas.Options{URL: r.URL, User: r.User, Password: r.Password.Reveal(), TLS: tls}); err != nil {
+		return c, fmt.Errorf("source %s: %w", source, err)
+	}
+	return c, nil
 }
 
 // tableOf names the table of a topic: the one that is configured, or what the pattern's named groups find. It is nil where

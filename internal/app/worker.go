@@ -145,7 +145,10 @@ func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start, error) {
 		decode, pattern := envelope.Config{Format: envelope.Auto, Source: s.Name}, changelog.ChangeTopics(s.TopicPrefix)
 		if s.Topics != nil {
 			pattern = changelog.WholeName(regexp.MustCompile(s.Topics.Pattern)) // it was checked
-			decode = decoding(s.Name, s.Topics, pattern)
+			var err error
+			if decode, err = decoding(s.Name, s.Topics, pattern); err != nil {
+				return nil, nil, err
+			}
 		}
 		for _, own := range changelog.NamesFor(c.Kafka.TopicPrefix).All() {
 			if pattern.MatchString(own) {

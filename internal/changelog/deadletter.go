@@ -85,5 +85,9 @@ func (d *DeadLetter) Park(ctx context.Context, rec *kgo.Record, reason string) e
 
 // ParkFrom is Park for a record of a group.
 func (d *DeadLetter) ParkFrom(ctx context.Context, p Partition, r Record, reason string) error {
-	return d.Park(ctx, &kgo.Record{Topic: p.Topic, Partition: p.Number, Offset: r.Offset, Key: r.Key, Value: r.Value}, reason)
+	rec := &kgo.Record{Topic: p.Topic, Partition: p.Number, Offset: r.Offset, Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers { // they may name the record's schema
+		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
+	}
+	return d.Park(ctx, rec, reason)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"invalidator/cdc/envelope"
 )
 
 // Partition names one partition of a change topic.
@@ -27,6 +29,7 @@ type Record struct {
 	Offset     int64
 	Time       time.Time // when the broker appended it
 	Key, Value []byte
+	Headers    []envelope.Header // nil for none
 }
 
 // Loss is a range of a partition that the log no longer holds, or whose place in it is not known: From is -1 then.
@@ -235,6 +238,9 @@ func (g *Group) deliver(ctx context.Context, p Partition, rs []*kgo.Record) {
 	out := make([]Record, len(rs))
 	for i, r := range rs {
 		out[i] = Record{Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			out[i].Headers = append(out[i].Headers, envelope.Header(h))
+		}
 	}
 	g.c.Records(p, out)
 }

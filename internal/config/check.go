@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -167,8 +168,18 @@ func (t *Topics) problems(add func(format string, args ...any)) {
 		add("topics.pattern %q is not a regular expression: %v", t.Pattern, err)
 	}
 	format := envelope.Format(t.Format)
-	if !slices.Contains([]envelope.Format{envelope.Auto, envelope.Maxwell, envelope.Unwrapped}, format) {
-		add("topics.format %q is not known (%s, %s, %s)", t.Format, envelope.Auto, envelope.Maxwell, envelope.Unwrapped)
+	if !slices.Contains([]envelope.Format{envelope.Auto, envelope.Avro, envelope.Maxwell, envelope.Unwrapped}, format) {
+		add("topics.format %q is not known (%s, %s, %s, %s)", t.Format, envelope.Auto, envelope.Avro, envelope.Maxwell, envelope.Unwrapped)
+	}
+	switch r := t.Registry; {
+	case r == nil && format == envelope.Avro:
+		add("topics.registry is missing: Avro needs its schemas")
+	case r != nil && format != envelope.Avro && format != envelope.Unwrapped:
+		add("topics.registry is for the formats %s and %s", envelope.Avro, envelope.Unwrapped)
+	case r != nil:
+		if u, err := url.Parse(r.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			add("topics.registry.url %q is not http://host:port or https://host:port", r.URL)
+		}
 	}
 	if b := envelope.Binary(t.Binary); !slices.Contains([]envelope.Binary{envelope.Base64, envelope.Base64URL, envelope.Hex}, b) {
 		add("topics.binary %q is not known (%s, %s, %s)", t.Binary, envelope.Base64, envelope.Base64URL, envelope.Hex)

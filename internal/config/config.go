@@ -99,10 +99,20 @@ type Source struct {
 // Topics are change topics that somebody else feeds.
 type Topics struct {
 	Pattern   string `yaml:"pattern"`   // a regular expression for whole topic names; its groups named schema, table and database say the table of a row that does not
-	Format    string `yaml:"format"`    // debezium (default: JSON, with and without schema), maxwell, unwrapped
+	Format    string `yaml:"format"`    // debezium (default: JSON, with and without schema), avro, maxwell, unwrapped
 	Binary    string `yaml:"binary"`    // Debezium's bytes as text: base64 (default), base64url, hex
 	Table     string `yaml:"table"`     // unwrapped: schema.table of the rows, where they and the topic's name do not say it
 	Connector string `yaml:"connector"` // unwrapped: mysql, mariadb or postgresql, where the rows do not say it
+
+	Registry *Registry `yaml:"registry"` // avro, and unwrapped rows that are Avro: where the schemas are; absent: none
+}
+
+// Registry is a schema registry.
+type Registry struct {
+	URL      string `yaml:"url"`  // of Confluent's API; of Apicurio: http://host:8080/apis/ccompat/v7
+	User     string `yaml:"user"` // default: no login
+	Password Secret `yaml:"password"`
+	TLS      *TLS   `yaml:"tls"` // absent: the system's roots
 }
 
 // Replay bounds replays.

@@ -88,6 +88,9 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"binary of Maxwell", "sources:\n  - {name: s, topics: {pattern: a, format: maxwell, binary: hex}, first_start: latest}\n", `Maxwell always writes base64`},
 		{"table", "sources:\n  - {name: s, topics: {pattern: a, format: unwrapped, table: users}, first_start: latest}\n", `topics.table "users" is not schema.table`},
 		{"connector", "sources:\n  - {name: s, topics: {pattern: a, format: unwrapped, connector: oracle}, first_start: latest}\n", `topics.connector "oracle" is not known`},
+		{"avro without a registry", "sources:\n  - {name: s, topics: {pattern: a, format: avro}, first_start: latest}\n", `topics.registry is missing`},
+		{"registry of JSON", "sources:\n  - {name: s, topics: {pattern: a, registry: {url: 'http://a:1'}}, first_start: latest}\n", `is for the formats avro and unwrapped`},
+		{"registry url", "sources:\n  - {name: s, topics: {pattern: a, format: avro, registry: {url: 'a:1'}}, first_start: latest}\n", `topics.registry.url "a:1" is not http`},
 		{"table of Debezium", "sources:\n  - {name: s, topics: {pattern: a, table: a.b}, first_start: latest}\n", `are for format unwrapped`},
 		{"tab", "kafka:\n\tgroup: a\n", "c.yaml:2: found character that cannot start any token"},
 	} {

@@ -15,15 +15,18 @@ import (
 )
 
 // handle takes one record: it decodes and maps it, parks what cannot be, and issues the first round. After an error the record
-// is not safe, and the watermark does not pass it.
+// is not safe, and the watermark does not pass it: a *notYet says that it must be handled again, any other that the partition
+// ends.
 func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	m := p.w.metrics
 	today := p.w.opts.Snapshots.Current()
 	if p.decoder == nil || p.mapper != today.Mapper {
 		p.mapper, p.decoder = today.Mapper, p.source.decoder(today.Mapper)
 	}
-	row, ignored, err := p.decoder.Decode(envelope.Record{Topic: p.id.Topic, Key: r.Key, Value: r.Value})
+	row, ignored, err := p.decoder.DecodeContext(ctx, envelope.Record{Topic: p.id.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
 	switch {
+	case retryable(err):
+		return &notYet{err}
 	case err != nil:
 		if err := p.park(ctx, *r, "undecodable", err); err != nil {
 			return err
@@ -70,6 +73,17 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	}
 	p.window.take(r.Offset, c)
 	return p.issue(ctx, c, today)
+}
+
+// notYet is a record that cannot be decoded for now, through no fault of its own.
+type notYet struct{ err error }
+
+func (e *notYet) Error() string { return e.err.Error() }
+func (e *notYet) Unwrap() error { return e.err }
+
+func retryable(err error) bool {
+	var r interface{ Retryable() bool }
+	return errors.As(err, &r) && r.Retryable()
 }
 
 // checked returns the change's own copies of the keys that memcached can hold, with the ring's prefix and the longest suffix; the

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +39,8 @@ type partition struct {
 	acked  []*change // what settle took last, for its room
 	result mapping.Result
 	copies []sink.Copy
+	retry  time.Time     // no record is taken before: the first that waits could not be decoded
+	pause  time.Duration // between the last two tries
 
 	mark     atomic.Int64  // the watermark
 	draining atomic.Bool   // take no more records
@@ -85,17 +89,25 @@ func (p *partition) run(ctx context.Context) {
 		if more {
 			continue
 		}
-		if p.later.len() > 0 {
-			timer.Reset(time.Until(p.later.front().due))
-		} else {
-			timer.Reset(time.Hour)
-		}
+		timer.Reset(p.idle())
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
 		case <-timer.C:
 		}
 	}
+}
+
+// idle is how long there is nothing to do, if nothing comes.
+func (p *partition) idle() time.Duration {
+	d := time.Hour
+	if p.later.len() > 0 {
+		d = time.Until(p.later.front().due)
+	}
+	if !p.retry.IsZero() {
+		d = min(d, time.Until(p.retry))
+	}
+	return d
 }
 
 // step issues the rounds that are due or, where none is, takes records. It reports whether there was anything to do; after an error
@@ -147,17 +159,45 @@ func (p *partition) issueDue(ctx context.Context) (any bool, err error) {
 
 // take handles some of the records that wait, and reports whether it did.
 func (p *partition) take(ctx context.Context) (any bool, err error) {
-	if p.draining.Load() || p.window.inFlight() >= maxInFlight {
+	if p.draining.Load() || p.window.inFlight() >= maxInFlight || time.Now().Before(p.retry) {
 		return false, nil
 	}
+	p.retry = time.Time{}
 	records := p.next()
+	defer clear(records) // they lie in the room of what waits
 	for i := range records {
-		if err := p.handle(ctx, &records[i]); err != nil {
+		err := p.handle(ctx, &records[i])
+		var not *notYet
+		if errors.As(err, &not) {
+			p.wait(records[i:], not)
+			return false, nil
+		}
+		if err != nil {
 			return true, err
 		}
+		p.pause = 0
 	}
-	clear(records) // they lie in the room of what waits
 	return len(records) > 0, nil
+}
+
+const (
+	retryMin = 100 * time.Millisecond
+	retryMax = 5 * time.Second
+)
+
+// wait puts records back, of which the first cannot be decoded for now. The partition goes on with the rounds of what it has
+// issued, and takes none until the pause is over.
+func (p *partition) wait(rs []changelog.Record, why error) {
+	p.mu.Lock()
+	p.mu.pending = append(slices.Clone(rs), p.mu.pending...)
+	for i := range rs {
+		p.mu.bytes += recordBytes(&rs[i])
+	}
+	p.mu.Unlock()
+	p.pause = min(max(2*p.pause, retryMin), retryMax)
+	p.retry = time.Now().Add(p.pause)
+	p.w.log.Error("decoding a record; the partition takes no more until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", rs[0].Offset,
+		"again_in", p.pause, "error", why)
 }
 
 // next takes records off the pending ones.
@@ -201,7 +241,13 @@ func (p *partition) add(rs []changelog.Record) {
 }
 
 // recordBytes is what a record weighs in memory: its bytes and some for itself, so that empty ones are bounded too.
-func recordBytes(r *changelog.Record) int { return len(r.Key) + len(r.Value) + 96 }
+func recordBytes(r *changelog.Record) int {
+	n := len(r.Key) + len(r.Value) + 96
+	for i := range r.Headers {
+		n += len(r.Headers[i].Key) + len(r.Headers[i].Value) + 40
+	}
+	return n
+}
 
 func (p *partition) rouse() {
 	select {
