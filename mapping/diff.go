@@ -71,19 +71,20 @@ func (s *Set) placed() (all []placed) {
 	return all
 }
 
-// pair finds for each new template the old one that it was, or -1: by its text, and then by its text without columns and filters,
-// each time first in a mapping of the same name, then of a table that both may be about, then anywhere.
+// pair finds for each new template the old one that it was, or -1: by its text and condition, by its text, and then by its text
+// without columns and filters, each time first in a mapping of the same name, then of a table that both may be about, then anywhere.
 func pair(was, is []placed) []int {
 	pairs := make([]int, len(is))
 	for i := range pairs {
 		pairs[i] = -1
 	}
 	text := func(a, b placed) bool { return a.t.Text == b.t.Text }
+	exact := func(a, b placed) bool { return a.t.Text == b.t.Text && a.t.When == b.t.When }
 	shape := func(a, b placed) bool { return a.t.shape() == b.t.shape() }
 	named := func(a, b placed) bool { return a.t.Team == b.t.Team && a.m.Name == b.m.Name }
 	shared := func(a, b placed) bool { return mayShareTable(a.m, b.m) }
 	anywhere := func(a, b placed) bool { return true }
-	for _, like := range [][2]func(a, b placed) bool{{text, named}, {text, shared}, {text, anywhere}, {shape, named}, {shape, shared}} {
+	for _, like := range [][2]func(a, b placed) bool{{exact, named}, {text, named}, {text, shared}, {text, anywhere}, {shape, named}, {shape, shared}} {
 		for i, p := range is {
 			if pairs[i] >= 0 {
 				continue

@@ -34,6 +34,21 @@ func TestDiff(t *testing.T) {
 			"changed user:{id} replay; hot: 0 -> 8"},
 		{"hot down", strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", hot: 8}`, 1), strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", hot: 4}`, 1),
 			"changed user:{id}; hot: 8 -> 4; warns: changes no longer delete the copies from #5 on: first see that no client reads them"},
+		{"a condition", user, strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", when: changed(name)}`, 1),
+			"changed user:{id}; when: always -> changed(name)"},
+		{"another condition", strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", when: changed(mail)}`, 1), strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", when: changed(name)}`, 1),
+			"changed user:{id} replay; when: changed(mail) -> changed(name)"},
+		{"one of two conditions", strings.Replace(user, `["user:{id}"]`, `[{key: "user:{id}", when: changed(a)}, {key: "user:{id}", when: changed(b)}]`, 1),
+			strings.Replace(user, `["user:{id}"]`, `[{key: "user:{id}", when: changed(b)}]`, 1),
+			"removed user:{id}; warns: changes no longer delete its keys: first see that no client reads them"},
+		{"each", strings.Replace(user, `"user:{id}"`, `{key: "user:{id}:{l}", each: {l: [en, de]}}`, 1), strings.Replace(user, `"user:{id}"`, `{key: "user:{id}:{l}", each: {l: [de, fr]}}`, 1),
+			"changed user:{id}:{l} replay; each l: + fr; each l: - en; warns: changes no longer delete the keys with en"},
+		{"an action", strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", action: refresh}`, 1), user,
+			"changed user:{id}; action: refresh -> delete"},
+		{"into shadow", user, strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", shadow: true}`, 1),
+			"changed user:{id}; shadow: on; warns: changes no longer delete its keys"},
+		{"out of shadow", strings.Replace(user, `"user:{id}"`, `{key: "user:{id}", shadow: true}`, 1), user,
+			"changed user:{id} replay; shadow: off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, told(Diff(setOf(t, head+"mappings:\n"+c.was), setOf(t, head+"mappings:\n"+c.is)))); diff != "" {

@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ func (s *Set) Lint() (problems []Problem) {
 		for _, m := range f.Mappings {
 			for _, t := range m.Templates {
 				shape := t.shape()
-				if !strings.Contains(shape, shapeColumn) {
+				if t.Raw || !strings.Contains(shape, shapeColumn) {
 					continue
 				}
 				o, ok := first[shape]
@@ -25,7 +26,7 @@ func (s *Set) Lint() (problems []Problem) {
 					first[shape] = placed{m, t}
 					continue
 				}
-				if strings.Join(o.t.Columns(), ",") != strings.Join(t.Columns(), ",") || o.m != m {
+				if o.m != m || !slices.EqualFunc(o.t.references(), t.references(), func(a, b part) bool { return a.column == b.column }) {
 					problems = append(problems, alike(o, placed{m, t}))
 				}
 			}

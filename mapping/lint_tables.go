@@ -148,33 +148,24 @@ func (l *tableLint) compare(m *Mapping, t *cdc.TableInfo, n *yaml.Node) {
 		}
 	}
 	for _, template := range m.Templates {
-		l.template(template, t, name)
+		l.template(m, template, t)
 	}
 }
 
-func (l *tableLint) template(t *Template, table *cdc.TableInfo, name string) {
-	each := map[string]bool{}
-	for _, e := range t.Each {
-		each[e.Name] = true
-	}
-	for _, p := range t.parts {
-		if p.column == "" || each[p.column] {
+func (l *tableLint) template(m *Mapping, t *Template, table *cdc.TableInfo) {
+	name := table.TableID.String()
+	for _, p := range t.variants[0] {
+		if p.column == "" {
 			continue
 		}
 		line, col := l.r.within(t.node, p.at)
-		report := func(sev Severity, hint, format string, args ...any) {
-			l.add(Problem{File: t.File, Line: line, Col: col, Severity: sev, What: fmt.Sprintf(format, args...), Hint: hint}, name)
+		live := l.column(line, col, table, p.column)
+		if live == nil {
+			continue
 		}
-		live := table.Column(p.column)
-		switch {
-		case live == nil:
-			report(SeverityError, didYouMean(p.column, columnNames(table)), "it has no column %s", p.column)
-			continue
-		case live.Unsent.What != "":
-			report(SeverityError, live.Unsent.Hint, "column %s is never seen: %s", p.column, live.Unsent.What)
-			continue
-		case live.OldUnsent.What != "":
-			report(SeverityWarning, live.OldUnsent.Hint, "the old value of column %s is not known, so that an update leaves its old key: %s", p.column, live.OldUnsent.What)
+		if lack := live.OldUnsent; lack.What != "" {
+			l.add(Problem{File: t.File, Line: line, Col: col, Severity: SeverityWarning, Hint: lack.Hint,
+				What: fmt.Sprintf("the old value of column %s is not known, so that an update leaves its old key: %s", p.column, lack.What)}, name)
 		}
 		l.r.problems = nil
 		l.r.checkTypes(t, p, strings.ToLower(live.Type))
@@ -182,6 +173,31 @@ func (l *tableLint) template(t *Template, table *cdc.TableInfo, name string) {
 			l.add(x, name)
 		}
 	}
+	if t.condition == nil {
+		return
+	}
+	when := m.when(t)
+	for _, column := range t.condition.columns {
+		if live := l.column(when.Line, when.Column, table, column); live != nil && live.OldUnsent.What != "" {
+			l.at(when, SeverityNote, name, live.OldUnsent.Hint, "the old value of column %s is not known: a condition that asks for it counts as true", column)
+		}
+	}
+}
+
+// column finds a column that is read at a place, and says so where there is none to be read.
+func (l *tableLint) column(line, col int, table *cdc.TableInfo, name string) *cdc.ColumnInfo {
+	p := Problem{File: l.r.file, Line: line, Col: col, Severity: SeverityError}
+	live := table.Column(name)
+	switch {
+	case live == nil:
+		p.What, p.Hint = "it has no column "+name, didYouMean(name, columnNames(table))
+	case live.Unsent.What != "":
+		p.What, p.Hint = "column "+name+" is never seen: "+live.Unsent.What, live.Unsent.Hint
+	default:
+		return live
+	}
+	l.add(p, table.TableID.String())
+	return nil
 }
 
 // disagree reports whether a declared type would make another key of a value than the live type does.
@@ -229,4 +245,18 @@ func (m *Mapping) tableNode(i int) *yaml.Node {
 		return tables.Content[i]
 	}
 	return m.field("table")
+}
+
+// when is the condition of one of the mapping's templates in its file.
+func (m *Mapping) when(t *Template) *yaml.Node {
+	for _, entry := range m.field("keys").Content {
+		if slices.Contains(entry.Content, t.node) {
+			for i := 0; i+1 < len(entry.Content); i += 2 {
+				if entry.Content[i].Value == "when" {
+					return entry.Content[i+1]
+				}
+			}
+		}
+	}
+	return t.node
 }

@@ -37,3 +37,23 @@ func TestLintTablesKnowsWhatItDoesNotKnow(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestLintTablesReadsConditions(t *testing.T) {
+	set, _ := NewSet([]*File{parse(t, mappingHead+"      - key: user:{id}:{locale}\n        each: {locale: [en]}\n        when: changed(name) && after.stat == 1\n")})
+	include, err := cdc.NewInclude([]string{"shop.*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := LiveSource{Name: "shop", Include: include, Tables: []cdc.TableInfo{{TableID: cdc.TableID{Schema: "shop", Table: "users"}, Columns: []cdc.ColumnInfo{
+		{Column: cdc.Column{Name: "id", Type: "bigint"}},
+		{Column: cdc.Column{Name: "name", Type: "text"}, OldUnsent: cdc.Lack{What: "x", Hint: "mend it"}},
+		{Column: cdc.Column{Name: "state", Type: "int"}},
+	}}}}
+	want := []string{
+		"f.yaml:10:15: note: table shop.users: the old value of column name is not known: a condition that asks for it counts as true (mend it)",
+		`f.yaml:10:15: table shop.users: it has no column stat (did you mean "state"?)`,
+	}
+	if diff := cmp.Diff(want, texts(set.LintTables([]LiveSource{source}))); diff != "" {
+		t.Error(diff)
+	}
+}
