@@ -135,13 +135,14 @@ check_ports() {
 
 # install_packages NAME…: installs with apt what these services lack, without starting any daemon of the distribution.
 install_packages() {
-  local missing
+  local missing instead=", or start a Docker engine"
+  [[ $* != connect ]] || instead="" # it needs them beside one too
   missing=$(for name in "$@"; do missing_packages "$name"; done | sort -u | tr '\n' ' ')
   missing=${missing% }
   [[ -n $missing ]] || return 0
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
     die "missing packages: $missing
-  Install them as root on Debian 12 (apt-get install $missing), or start a Docker engine, then run ./dev again."
+  Install them as root on Debian 12 (apt-get install $missing)$instead, then run ./dev again."
   fi
   say "installing $missing"
   (
@@ -176,16 +177,16 @@ install_packages() {
   }
 }
 
-# fetch NAME…: brings lib/NAME for those of kafka, mysql, pg17 and connect that lack it, as pom.xml pins them.
+# fetch NAME…: brings lib/NAME for those of kafka, mysql, pg17, connect and registry that lack it, as pom.xml pins them.
 fetch() {
   local name pom="$LOCAL/pom.xml" sum want=() new="$DEV/lib/.new"
   sum=$(sha256sum <"$pom")
   for name in "$@"; do
-    case $name in kafka | mysql | pg17 | connect) ;; *) continue ;; esac
+    case $name in kafka | mysql | pg17 | connect | registry) ;; *) continue ;; esac
     [[ $(cat "$DEV/lib/$name/.pom" 2>/dev/null) == "$sum" ]] || want+=("$name")
   done
   ((${#want[@]})) || return 0
-  if [[ $(uname -m) != x86_64 && ${want[*]} != connect ]]; then
+  if [[ $(uname -m) != x86_64 && ${want[*]} != connect && ${want[*]} != registry ]]; then
     die "the pinned binaries of ${want[*]} are for x86_64; on $(uname -m) start a Docker engine instead"
   fi
   say "fetching ${want[*]}"
