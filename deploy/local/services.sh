@@ -121,6 +121,14 @@ run_connect() {
     -cp "$DEV/lib/connect/*" org.apache.kafka.connect.cli.ConnectStandalone "$@"
 }
 
+# --- Schema registry: no service, each test runs one of its own ---------------------------------------------------------------
+
+# run_registry PORT: in the foreground, with its schemas in memory.
+run_registry() {
+  find_java || die "the schema registry needs Java 17 or newer: install it, or name it in JAVA_HOME"
+  exec "$JAVA" -Xmx300m -Dquarkus.http.host=127.0.0.1 -Dquarkus.http.port="$1" -jar "$DEV"/lib/registry/apicurio-registry-app-*-runner.jar
+}
+
 # --- MySQL and MariaDB -------------------------------------------------------------------------------------------------------
 # A killed server leaves lock files with its pid; they go before a start, whose caller has made sure that no process is left.
 # The sockets' names are relative to the data folder: a socket's whole path may hold 107 bytes, a clone's may be longer.
