@@ -67,7 +67,7 @@ func TestDiffOfPools(t *testing.T) {
 	}
 }
 
-func setOf(t *testing.T, text string) *Set {
+func setOf(t testing.TB, text string) *Set {
 	t.Helper()
 	set, problems := NewSet([]*File{parse(t, text)})
 	if len(problems) > 0 {

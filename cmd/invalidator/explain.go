@@ -3,24 +3,41 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
+	"invalidator/cdc"
 	"invalidator/cdc/envelope"
+	"invalidator/internal/app"
+	"invalidator/internal/changelog"
+	"invalidator/internal/config"
 	"invalidator/mapping"
 	"invalidator/sink"
 )
 
 type explainCmd struct {
-	Mappings  string `help:"The folder of mapping files." default:"mappings.d" type:"existingdir"`
+	Mappings  string `help:"The folder of mapping files; mappings.d, or with --topic the configuration's." placeholder:"DIR"`
 	Ring      string `help:"The ring record as a JSON file; without it no copies are shown." type:"existingfile"`
 	Hot       string `help:"Hot keys as a JSON file; with --ring." type:"existingfile"`
 	Snapshots bool   `help:"Map the rows of snapshots (op r) too."`
 	JSON      bool   `help:"One JSON object a line and record." name:"json"`
-	File      string `arg:"" optional:"" default:"-" help:"Change records, one a line: the bare value, or an object with topic, key and payload. - is standard input."`
+
+	Topic  string        `help:"Read this topic, by --config, in place of a file." group:"From a topic:"`
+	Since  time.Duration `help:"How far back to begin." default:"10m" group:"From a topic:"`
+	Follow bool          `help:"Go on with what comes, until interrupted." group:"From a topic:"`
+	Config string        `help:"The configuration file: the brokers, and how the topic is read." type:"existingfile" short:"c" group:"From a topic:"`
+
+	Row    string `help:"A change of this table, as schema.table, typed by hand with --before and --after." placeholder:"TABLE" group:"A row typed by hand:"`
+	Before string `help:"The row before: '{\"id\": 1}'. Alone: a delete." placeholder:"ROW" group:"A row typed by hand:"`
+	After  string `help:"The row after. Alone: an insert. A column that one of both leaves out is equal in both." placeholder:"ROW" group:"A row typed by hand:"`
+
+	File string `arg:"" optional:"" help:"Change records, one a line: the bare value, or an object with topic, key and payload. - or nothing is standard input."`
 }
 
 // explained is a line of --json. Its form is stable.
@@ -32,6 +49,25 @@ type explained struct {
 	Skipped []explainedNot `json:"skipped"`
 	Ignored string         `json:"ignored,omitempty"`
 	Error   string         `json:"error,omitempty"`
+
+	Shadow     []explainedKey       `json:"shadow,omitempty"` // keys of templates in shadow: nothing is done with them
+	Conditions []explainedCondition `json:"conditions,omitempty"`
+	Place      *explainedPlace      `json:"place,omitempty"` // with --topic
+}
+
+// explainedCondition is a condition that was false, or could not be decided and so counts as true.
+type explainedCondition struct {
+	Mapping  string `json:"mapping"`
+	Template string `json:"template"`
+	When     string `json:"when"`
+	Result   string `json:"result"` // false or undecided
+	Reason   string `json:"reason,omitempty"`
+}
+
+type explainedPlace struct {
+	Partition int32     `json:"partition"`
+	Offset    int64     `json:"offset"`
+	Time      time.Time `json:"time"`
 }
 
 type explainedKey struct {
@@ -55,12 +91,75 @@ const maxExplainLine = 64 << 20
 
 // Run explains each record in turn; it fails when a record could not be decoded or a mapping file not be loaded.
 func (c explainCmd) Run(e *env) error {
-	x, failed, err := c.explainer(e)
+	if err := c.oneInput(); err != nil {
+		return err
+	}
+	var cfg *config.Config
+	if c.Topic != "" {
+		var err error
+		if cfg, err = (configFlag{c.Config}).load(); err != nil {
+			return err
+		}
+	}
+	x, err := c.explainer(e, cfg)
 	if err != nil {
 		return err
 	}
+	switch {
+	case c.Row != "":
+		err = c.row(e, x)
+	case c.Topic != "":
+		err = c.topic(e, x, cfg)
+	default:
+		err = c.lines(e, x)
+	}
+	if err == nil && x.failed {
+		return errFailed
+	}
+	return err
+}
+
+// oneInput refuses flags that contradict each other.
+func (c explainCmd) oneInput() error {
+	switch {
+	case c.Hot != "" && c.Ring == "":
+		return errors.New("--hot needs --ring")
+	case c.Topic != "" && c.Config == "":
+		return errors.New("--topic needs --config, which names the brokers")
+	case (c.Topic != "" && c.Row != "") || (c.Topic != "" || c.Row != "") && c.File != "":
+		return errors.New("a file, --topic and --row exclude each other")
+	case c.Row == "" && (c.Before != "" || c.After != ""):
+		return errors.New("--before and --after need --row, the table that they are of")
+	}
+	return nil
+}
+
+func (c explainCmd) row(e *env, x *explainer) error {
+	row, err := mapping.ParseRow(c.Row, c.Before, c.After)
+	if err != nil {
+		return fmt.Errorf("reading the row: %w", err)
+	}
+	out := newExplained()
+	if x.set.Plan(row.Source, row.TableID) == nil {
+		out.Table, out.Op, out.Ignored = row.TableID.String(), row.Op.String(), envelope.IgnoredUnmapped
+	} else {
+		x.change(&out, row)
+	}
+	return c.print(e.stdout, out)
+}
+
+func (c explainCmd) topic(e *env, x *explainer, cfg *config.Config) error {
+	since := time.Now().Add(-c.Since)
+	return app.ReadTopic(e.ctx, cfg, c.Topic, since, c.Follow, e.log, func(r changelog.TopicRecord) error {
+		out := x.explain(envelope.Record{Topic: c.Topic, Key: r.Key, Value: r.Value})
+		out.Place = &explainedPlace{r.Partition, r.Offset, r.Time.UTC()}
+		return c.print(e.stdout, out)
+	})
+}
+
+func (c explainCmd) lines(e *env, x *explainer) error {
 	in := e.stdin
-	if c.File != "-" {
+	if c.File != "" && c.File != "-" {
 		f, err := os.Open(c.File)
 		if err != nil {
 			return err
@@ -75,17 +174,12 @@ func (c explainCmd) Run(e *env) error {
 		if len(line) == 0 {
 			continue
 		}
-		out := x.explain(line)
-		failed = failed || out.Error != ""
-		if err := c.print(e.stdout, out); err != nil {
+		if err := c.print(e.stdout, x.explain(record(line))); err != nil {
 			return err
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("reading %s: %w", c.File, err)
-	}
-	if failed {
-		return errFailed
 	}
 	return nil
 }
@@ -95,29 +189,41 @@ type explainer struct {
 	decoder  *envelope.Decoder
 	topology *sink.Topology // nil without a ring
 	hot      *sink.HotKeys
+	failed   bool // something was wrong that stopped nothing
 }
 
-func (c explainCmd) explainer(e *env) (*explainer, bool, error) {
-	set, problems, err := mapping.Load(c.Mappings)
-	if err != nil {
-		return nil, false, err
+// explainer loads the mappings; cfg is nil but for a topic.
+func (c explainCmd) explainer(e *env, cfg *config.Config) (*explainer, error) {
+	dir, decode := c.Mappings, envelope.Config{}
+	if cfg != nil {
+		var err error
+		if decode, err = app.DecodingOf(cfg, c.Topic); err != nil {
+			return nil, err
+		}
+		if dir == "" {
+			dir = fromHere(cfg.Mappings.Dir)
+		}
 	}
-	failed := false
-	for _, p := range problems {
-		fmt.Fprintln(e.stderr, p)
-		failed = failed || p.Severity == mapping.SeverityError
+	if dir == "" {
+		dir = defaultMappings
+	}
+	set, problems, err := mapping.Load(dir)
+	if err != nil {
+		return nil, err
 	}
 	x := &explainer{set: set}
-	x.decoder, err = envelope.NewDecoder(envelope.Config{Select: set.Columns, Snapshots: c.Snapshots})
-	if err != nil {
-		return nil, false, err
+	for _, p := range problems {
+		fmt.Fprintln(e.stderr, p)
+		x.failed = x.failed || p.Severity == mapping.SeverityError
+	}
+	decode.Select, decode.Snapshots = set.Columns, c.Snapshots
+	if x.decoder, err = envelope.NewDecoder(decode); err != nil {
+		return nil, err
 	}
 	if c.Ring != "" {
 		x.topology, x.hot, err = readRing(c.Ring, c.Hot)
-	} else if c.Hot != "" {
-		err = fmt.Errorf("--hot needs --ring")
 	}
-	return x, failed, err
+	return x, err
 }
 
 // record takes a line apart: an object with topic, key and payload as text, or the bare value.
@@ -140,19 +246,25 @@ func record(line []byte) envelope.Record {
 	return r
 }
 
-func (x *explainer) explain(line []byte) explained {
-	out := explained{Keys: []explainedKey{}, Skipped: []explainedNot{}}
-	rec := record(line)
+func newExplained() explained { return explained{Keys: []explainedKey{}, Skipped: []explainedNot{}} }
+
+func (x *explainer) explain(rec envelope.Record) explained {
+	out := newExplained()
 	out.Topic = rec.Topic
 	row, ignored, err := x.decoder.Decode(rec)
 	switch {
 	case err != nil:
-		out.Error = err.Error()
-		return out
+		out.Error, x.failed = err.Error(), true
 	case ignored != "":
 		out.Ignored = ignored
-		return out
+	default:
+		x.change(&out, row)
 	}
+	return out
+}
+
+// change says what becomes of one change.
+func (x *explainer) change(out *explained, row *cdc.RowChange) {
 	if row.Table != "" {
 		out.Table = row.TableID.String()
 	}
@@ -160,18 +272,38 @@ func (x *explainer) explain(line []byte) explained {
 	var result mapping.Result
 	x.set.Keys(row, &result)
 	for _, k := range result.Keys {
-		t := k.Template
-		out.Keys = append(out.Keys, explainedKey{k.Text, t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)})
+		out.Keys = append(out.Keys, x.key(k))
+	}
+	for _, k := range result.Shadow {
+		out.Shadow = append(out.Shadow, x.key(k))
 	}
 	for _, s := range result.Skipped {
 		out.Skipped = append(out.Skipped, explainedNot{s.Template.Mapping, s.Template.Text, reason(s)})
 	}
-	return out
+	for _, t := range result.Unmet {
+		out.Conditions = append(out.Conditions, explainedCondition{t.Mapping, t.Text, t.When, "false", ""})
+	}
+	for _, u := range result.Undecided {
+		t := u.Template
+		why := fmt.Sprintf("column %s of the %s image: %s", u.Column, u.Image, u.Detail)
+		out.Conditions = append(out.Conditions, explainedCondition{t.Mapping, t.Text, t.When, "undecided", why})
+	}
+}
+
+func (x *explainer) key(k mapping.Key) explainedKey {
+	t := k.Template
+	return explainedKey{k.Text, t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)}
 }
 
 // reason begins with one of mapping's closed set of words, and says the rest for a person.
 func reason(s mapping.Skip) string {
-	r := fmt.Sprintf("%s: column %s of the %s image", s.Reason, s.Column, s.Image)
+	r := string(s.Reason)
+	switch {
+	case s.Column != "":
+		r += fmt.Sprintf(": column %s of the %s image", s.Column, s.Image)
+	case s.Image != "":
+		r += fmt.Sprintf(": the %s image", s.Image)
+	}
 	if s.Detail != "" {
 		r += ": " + s.Detail
 	}
@@ -187,30 +319,46 @@ func (x *explainer) copies(k mapping.Key) []sink.Copy {
 
 func (c explainCmd) print(w io.Writer, out explained) error {
 	if c.JSON {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		return enc.Encode(out)
+		return writeJSON(w, out)
 	}
 	var b strings.Builder
+	if at := out.Place; at != nil {
+		fmt.Fprintf(&b, "%d/%d at %s: ", at.Partition, at.Offset, at.Time.Format(time.RFC3339))
+	}
 	switch {
 	case out.Error != "":
 		fmt.Fprintf(&b, "error: %s\n", out.Error)
 	case out.Ignored != "":
-		fmt.Fprintf(&b, "%s: ignored, %s\n", out.Topic, out.Ignored)
+		fmt.Fprintf(&b, "%s: ignored, %s\n", cmp.Or(out.Topic, out.Table), out.Ignored)
 	default:
 		fmt.Fprintln(&b, strings.TrimSpace(out.Table+" "+opName(out.Op)))
 	}
 	for _, k := range out.Keys {
-		fmt.Fprintf(&b, "  %s %-32s %s, mapping %s: %s\n", k.Action, k.Key, k.Team, k.Mapping, k.Template)
-		for _, cp := range k.Copies {
-			fmt.Fprintf(&b, "      %-21s %s\n", cp.Node, cp.Key)
-		}
+		printKey(&b, "", k)
+	}
+	for _, k := range out.Shadow {
+		printKey(&b, "in shadow: ", k)
 	}
 	for _, s := range out.Skipped {
 		fmt.Fprintf(&b, "  skipped %s (%s): %s\n", s.Template, s.Mapping, s.Reason)
 	}
+	for _, x := range out.Conditions {
+		switch x.Result {
+		case "false":
+			fmt.Fprintf(&b, "  left out %s (%s): %s is false\n", x.Template, x.Mapping, x.When)
+		default:
+			fmt.Fprintf(&b, "  counts as true for %s (%s): %s, for it cannot be decided: %s\n", x.Template, x.Mapping, x.When, x.Reason)
+		}
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func printKey(b *strings.Builder, mark string, k explainedKey) {
+	fmt.Fprintf(b, "  %s%s %-32s %s, mapping %s: %s\n", mark, k.Action, k.Key, k.Team, k.Mapping, k.Template)
+	for _, cp := range k.Copies {
+		fmt.Fprintf(b, "      %-21s %s\n", cp.Node, cp.Key)
+	}
 }
 
 func opName(op string) string {
