@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
 	"invalidator/internal/changelog/changelogtest"
 )
@@ -97,5 +98,15 @@ func TestParkThatFailsIsAnError(t *testing.T) {
 	err := openDeadLetter(t, c).Park(t.Context(), &kgo.Record{Topic: "a", Partition: 1, Offset: 2}, "why")
 	if err == nil || !strings.Contains(err.Error(), "parking a, partition 1, offset 2") {
 		t.Error(err)
+	}
+}
+
+// I7: a parked record keeps the headers that may name its schema.
+func TestParkFromKeepsHeaders(t *testing.T) {
+	c := changelogtest.Start(t)
+	rec := changelog.Record{Offset: 4711, Value: []byte{0}, Headers: []envelope.Header{{Key: "apicurio.value.globalId", Value: []byte("12345678")}}}
+	must(t, openDeadLetter(t, c).ParkFrom(t.Context(), changelog.Partition{Topic: "shop.shop.users", Number: 3}, rec, "why"))
+	if _, headers := parked(t, c); headers["apicurio.value.globalId"] != "12345678" || headers[changelog.HeaderOffset] != "4711" {
+		t.Errorf("%v", headers)
 	}
 }

@@ -6,5 +6,6 @@
 //
 // It guarantees that an offset is committed only when every change below it has had its rounds acknowledged on every copy,
 // while the partition is still owned; that a record which cannot be decoded is parked on the dead-letter topic before the
-// watermark passes it, and the partition stops if parking fails; that what a partition holds in memory is bounded.
+// watermark passes it, and the partition stops if parking fails; that a record which cannot be decoded for now (its schema's
+// registry is away) is waited for, while the rounds of what was issued go on; that what a partition holds in memory is bounded.
 package pipeline
