@@ -244,6 +244,9 @@ func (e *evaluation) equal(l operand, v cdc.Value, r operand, w cdc.Value) truth
 	if v.Kind == cdc.Null || w.Kind == cdc.Null {
 		return truthOf(v.Kind == w.Kind)
 	}
+	if r.image == "" && r.literal == literalText && v.Kind == cdc.Text { // the commonest, without ado
+		return truthOf(v.S == r.text)
+	}
 	return e.compare(l, v, r, w, equalTexts)
 }
 

@@ -277,6 +277,26 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// Every recipe of docs/MAPPINGS.md is a file without a problem, whose tests pass.
+func TestRecipesOfTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../docs/MAPPINGS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```yaml\n")[2:] // the first is a whole file
+	if len(blocks) < 12 {
+		t.Errorf("only %d recipes", len(blocks))
+	}
+	for _, b := range blocks {
+		b, _, _ := strings.Cut(b, "```")
+		for _, r := range parse(t, "version: 1\nteam: docs\n"+b).RunTests() {
+			if !r.OK() {
+				t.Errorf("%s\n%s", r, b)
+			}
+		}
+	}
+}
+
 // What docs/MAPPINGS.md shows as a first file is one.
 func TestFirstFileOfTheDocs(t *testing.T) {
 	page, err := os.ReadFile("../docs/MAPPINGS.md")
