@@ -4,9 +4,10 @@ import "unsafe"
 
 // distinct appends keys to a list unless they are there already.
 type distinct struct {
-	keys  *[]Key
-	first int            // the keys before it are another change's
-	index map[string]int // text -> place in keys, of a list that became long
+	keys    *[]Key
+	first   int             // the keys before it are another change's
+	index   *map[string]int // text -> place in keys; the Result keeps its room
+	indexed bool            // the list became long
 }
 
 // manyKeys is from where on an index pays.
@@ -16,10 +17,10 @@ const manyKeys = 32
 // to be done with it; of two templates that say the same, the one with more copies stands for it, so that no copy is forgotten.
 func (d *distinct) add(t *Template, key []byte) bool {
 	text := unsafe.String(unsafe.SliceData(key), len(key))
-	if d.index != nil {
-		at, ok := d.index[text]
+	if d.indexed {
+		at, ok := (*d.index)[text]
 		if !ok {
-			d.index[text] = len(*d.keys)
+			(*d.index)[text] = len(*d.keys)
 			*d.keys = append(*d.keys, Key{Text: text, Template: t})
 			return true
 		}
@@ -33,13 +34,22 @@ func (d *distinct) add(t *Template, key []byte) bool {
 		}
 	}
 	*d.keys = append(*d.keys, Key{Text: text, Template: t})
-	if d.index == nil && len(*d.keys)-d.first > manyKeys {
-		d.index = make(map[string]int, 4*manyKeys)
-		for i := d.first; i < len(*d.keys); i++ {
-			d.index[(*d.keys)[i].Text] = i
-		}
+	if !d.indexed && len(*d.keys)-d.first > manyKeys {
+		d.makeIndex()
 	}
 	return true
+}
+
+func (d *distinct) makeIndex() {
+	if d.indexed = true; *d.index == nil {
+		*d.index = map[string]int{}
+	}
+	clear(*d.index)
+	for i, k := range (*d.keys)[d.first:] {
+		if _, ok := (*d.index)[k.Text]; !ok {
+			(*d.index)[k.Text] = d.first + i
+		}
+	}
 }
 
 // stands reports whether the key at a place is this one.

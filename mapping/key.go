@@ -84,9 +84,10 @@ type Result struct {
 	Undecided []Undecided // at most one a template
 	Unmet     []*Template // whose condition was false for the change: they gave no key
 
-	arena []byte    // what the keys' texts lie in; where it had to grow, the earlier ones lie in its predecessor
-	value [2][]byte // a column's value between two filters
-	met   []bool    // which of the plan's templates the change is for
+	arena []byte            // what the keys' texts lie in; where it had to grow, the earlier ones lie in its predecessor
+	value [2][]byte         // a column's value between two filters
+	met   []bool            // which of the plan's templates the change is for
+	index [2]map[string]int // of Keys and Shadow, where a change gives many
 }
 
 // Reset empties r. The texts of its keys are no longer good.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -301,6 +300,19 @@ func TestKeysOfPlainTemplatesAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestManyKeysOfEachAllocateNothing(t *testing.T) {
+	s := setFrom(t, mappingHead+"      - {key: \"user:{id}:{a}:{b}\", each: {a: [1, 2, 3, 4, 5, 6, 7, 8], b: [1, 2, 3, 4, 5, 6, 7, 8]}}\n")
+	c := change(s, cdc.Update, row{"id": integer64("1")}, row{"id": integer64("2")})
+	var r Result
+	for range 3 {
+		r.Reset()
+		s.Keys(c, &r)
+	}
+	if n := testing.AllocsPerRun(20, func() { r.Reset(); s.Keys(c, &r) }); n != 0 || len(r.Keys) != 128 {
+		t.Errorf("%v allocations for %d keys", n, len(r.Keys))
+	}
+}
+
 func TestUnderivable(t *testing.T) {
 	s, _ := load(t, map[string]string{"a.yaml": file("a", "a", "shop.a", "") + "underivable: [z, feed]\n", "b.yaml": file("b", "b", "shop.b", "") + "underivable: [list]\n"})
 	if got := s.Underivable(); !cmp.Equal(got, []string{"feed", "list", "z"}) {
@@ -406,11 +418,5 @@ func TestOneKeyUnderTwoConditions(t *testing.T) {
 		if len(r.Keys) != 1 || r.Keys[0].Template.Action != want {
 			t.Errorf("price %s: got %v", price, r.Keys)
 		}
-	}
-}
-
-func TestStaleForHasABound(t *testing.T) {
-	if minStaleFor != time.Second || maxStaleFor != time.Minute {
-		t.Error("the bounds are not those of the page")
 	}
 }

@@ -47,7 +47,10 @@ const (
 //
 // It allocates nothing for plain templates once r has room: no elements, no values that leave several texts open.
 func (s *Set) Keys(c *cdc.RowChange, r *Result) {
-	w := writer{r: r, keys: distinct{keys: &r.Keys, first: len(r.Keys)}, shadow: distinct{keys: &r.Shadow, first: len(r.Shadow)}}
+	w := writer{r: r,
+		keys:   distinct{keys: &r.Keys, first: len(r.Keys), index: &r.index[0]},
+		shadow: distinct{keys: &r.Shadow, first: len(r.Shadow), index: &r.index[1]},
+	}
 	switch c.Op {
 	case cdc.Truncate:
 		return
