@@ -193,14 +193,16 @@ func (g *Group) pollLoop(ctx context.Context) {
 		if fs.IsClientClosed() {
 			return
 		}
-		var remade []string
+		var again []string
 		fs.EachError(func(topic string, p int32, err error) {
 			if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 				return
 			}
 			g.log.Warn("fetching", "topic", topic, "partition", p, "error", err)
-			if errors.Is(err, kerr.UnknownTopicID) {
-				remade = append(remade, topic)
+			// A topic that was made again, and a partition whose commit could not be fetched: the client reads neither until it meets
+			// the topic anew.
+			if topic != "" && (errors.Is(err, kerr.UnknownTopicID) || !g.isOurs(Partition{topic, p})) {
+				again = append(again, topic)
 			}
 		})
 		fs.EachPartition(func(ftp kgo.FetchTopicPartition) {
@@ -209,7 +211,7 @@ func (g *Group) pollLoop(ctx context.Context) {
 			}
 		})
 		g.cl.AllowRebalance()
-		g.meetAgain(remade)
+		g.meetAgain(again)
 	}
 }
 

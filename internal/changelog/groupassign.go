@@ -195,19 +195,27 @@ func (g *Group) revoke(ctx context.Context, m map[string][]int32, commit bool) {
 	g.giveUp(ps)
 }
 
-// meetAgain lets go of topics that were removed, so that those that were made again are met as new ones: the client would read
-// neither. Nothing of them is committed: an offset of the old log would pass records of the new.
+// meetAgain lets go of topics and so makes the client meet them as new ones: it would not read a topic that was made again, nor
+// a partition whose commit could not be fetched. Nothing is committed: an offset of an old log would pass records of the new.
 func (g *Group) meetAgain(topics []string) {
 	if len(topics) == 0 {
 		return
 	}
+	slices.Sort(topics)
+	topics = slices.Compact(topics)
 	g.turn <- struct{}{}
 	ps := g.ours(func(p Partition) bool { return slices.Contains(topics, p.Topic) })
 	g.c.Revoke(ps)
 	g.giveUp(ps)
 	<-g.turn
-	g.log.Warn("topics were removed, or removed and made again; they are met as new ones", "topics", topics)
+	g.log.Warn("topics are met anew", "topics", topics)
 	g.cl.PurgeTopicsFromConsuming(topics...)
+}
+
+func (g *Group) isOurs(p Partition) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.owned[p] != nil
 }
 
 func (g *Group) ours(which func(Partition) bool) []Partition {
