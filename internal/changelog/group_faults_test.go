@@ -274,6 +274,45 @@ func TestLossIsDurableBeforeTheCommit(t *testing.T) {
 	})
 }
 
+// G1: a leader that was elected uncleanly lacks records that were committed, and has written others in their place: the group goes on
+// where the two logs part, and names the loss.
+func TestG1UncleanLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		g.c.finish(users0, 8)
+		g.awaitCommit(t, 8)
+		leave()
+		if c := g.commit(t); c.LeaderEpoch < 0 {
+			t.Fatal("the commit says no epoch")
+		}
+		g.cluster.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			g.cluster.KeepControl()
+			resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+			for _, asked := range req.(*kmsg.OffsetForLeaderEpochRequest).Topics {
+				topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+				topic.Topic = asked.Topic
+				for _, p := range asked.Partitions {
+					sp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+					sp.Partition, sp.LeaderEpoch, sp.EndOffset = p.Partition, p.LeaderEpoch, 5
+					topic.Partitions = append(topic.Partitions, sp)
+				}
+				resp.Topics = append(resp.Topics, topic)
+			}
+			return resp, nil, true
+		})
+		next := newFakeConsumer()
+		leave = g.join(next)
+		next.await(t, func() bool { return next.next[users0] == 10 && len(next.losses) > 0 })
+		leave()
+		if got := strings.Join(next.losses, "; "); next.started[users0] != 5 || got != "shop.shop.users/0 [-1,5)" {
+			t.Errorf("starts at %d with losses %q", next.started[users0], got)
+		}
+	})
+}
+
 // A partition whose commit cannot be fetched is asked for again: the client itself would leave it unread until the next rebalance.
 func TestCommitThatCannotBeFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
