@@ -44,7 +44,7 @@ func TestWorkerDrains(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "ring.json", fmt.Sprintf(`{"epoch":1,"kind":"points160","shards":[{"id":"s","weight":1,"primary":{"addr":%q,"zone":"a"},"replicas":[]}]}`, addr))
 			c := parse(t, dir, fmt.Sprintf("kafka: {brokers: [%q]}\ncache: {ring: {file: ring.json}}\nsources: [{name: users, topics: {pattern: 'dbz\\..*'}, first_start: earliest}]\n", cluster.ListenAddrs()[0]))
-			write(t, dir, "mappings.d/users.yaml", "version: 1\nteam: profiles\ncontact: '#p'\npools: [user]\nmappings:\n  - name: user\n    table: shop.users\n    keys: ['user:{id}']\n")
+			write(t, dir, "mappings.d/users.yaml", usersMapping)
 
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -81,6 +81,8 @@ func TestWorkerDrains(t *testing.T) {
 		})
 	}
 }
+
+const usersMapping = "version: 1\nteam: profiles\ncontact: '#p'\npools: [user]\nmappings:\n  - name: user\n    table: shop.users\n    keys: ['user:{id}']\n"
 
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
