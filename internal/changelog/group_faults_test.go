@@ -66,6 +66,39 @@ func TestTopicMadeAgainWhileRunning(t *testing.T) {
 	})
 }
 
+// The same while the group is away: the new log is longer than what was committed of the old one, so that offsets alone tell nothing.
+func TestTopicMadeAgainWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		g.c.finish(users0, 10)
+		g.awaitCommit(t, 10)
+		leave()
+		old := g.commit(t)
+		adm := g.cluster.Admin(t)
+		if _, err := adm.DeleteTopics(t.Context(), usersTopic); err != nil {
+			t.Fatal(err)
+		}
+		g.makeTopic(usersTopic)
+		g.reopen()
+		g.produce(20)
+		offsets := kadm.Offsets{} // a broker that keeps the commits of topics that are removed
+		offsets.Add(kadm.Offset{Topic: usersTopic, At: old.At, LeaderEpoch: -1, Metadata: old.Metadata})
+		if err := g.cluster.Admin(t).CommitAllOffsets(t.Context(), "workers", offsets); err != nil {
+			t.Fatal(err)
+		}
+		next := newFakeConsumer()
+		leave = g.join(next)
+		next.await(t, func() bool { return next.next[users0] == 20 })
+		leave()
+		if got := strings.Join(next.losses, "; "); next.started[users0] != 0 || got != "shop.shop.users/0 [-1,0)" {
+			t.Errorf("starts at %d with losses %q", next.started[users0], got)
+		}
+	})
+}
+
 // Records are handed over while a commit waits for a slow coordinator.
 func TestRecordsFlowDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
