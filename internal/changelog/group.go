@@ -81,6 +81,7 @@ const (
 	heartbeat         = time.Second
 	metadataAge       = 5 * time.Second // a new topic or partition is seen within two of these
 	commitEvery       = time.Second
+	removeTimeout     = time.Second     // of states to which no commit points any more
 	commitTimeout     = 4 * time.Second // less than a session, so that a revoke never waits out its own
 	drainTimeout      = 5 * time.Second // with what follows: 10 s from SIGTERM to exit
 	leaveTimeout      = 2 * time.Second // for the last commit and the leave together; the client's own end takes up to another

@@ -84,12 +84,21 @@ func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress
 		}
 		old, refused = g.committed(due, generation, resp)
 	})
-	if len(old) > 0 {
-		if err := g.opts.State.Remove(ctx, old...); err != nil {
-			g.log.Warn("removing states of older generations; they stay, and count for nothing", "error", err)
-		}
-	}
+	g.removeStates(ctx, old)
 	return errors.Join(lost, refused)
+}
+
+// removeStates takes states off the topic to which no commit points any more. It goes on for a moment after ctx has ended: who leaves
+// just then is the last to know of them.
+func (g *Group) removeStates(ctx context.Context, old []string) {
+	if len(old) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	if err := g.opts.State.Remove(ctx, old...); err != nil {
+		g.log.Warn("removing states of older generations; they stay, and count for nothing", "error", err)
+	}
 }
 
 // recordLosses makes losses durable, and keeps those that it could not.
