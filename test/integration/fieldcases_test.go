@@ -15,7 +15,7 @@ import (
 )
 
 // fieldCase is a fault that people met with such pipelines, restated: rows as they are before, statements, and the keys whose
-// copies must be deleted by each. The names begin with the numbers under which the faults are listed in docs/TESTING.md.
+// copies must be deleted by each. The names begin with the numbers under which such faults are collected.
 type fieldCase struct {
 	name  string
 	kinds []harness.Kind
