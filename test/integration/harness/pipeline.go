@@ -211,7 +211,8 @@ func (p *Pipeline) Write(topic, key, value string) {
 // CreateTopic makes a topic of somebody else's.
 func (p *Pipeline) CreateTopic(name string) {
 	p.t.Helper()
-	if _, err := p.adm.CreateTopic(p.t.Context(), 1, 1, nil, name); err != nil {
+	// A broker answers before it knows the topic; EnsureTopics waits for the leaders.
+	if _, err := changelog.EnsureTopics(p.t.Context(), p.adm, []changelog.TopicSpec{changelog.Settings{Partitions: 1}.Change(name)}); err != nil {
 		p.t.Fatalf("making topic %s: %v", name, err)
 	}
 }
