@@ -340,11 +340,13 @@ func (w *writer) position(b []byte) ([]byte, error) {
 		return b, w.error("", fmt.Errorf("writing the transaction: %w", err))
 	}
 	b = append(b, `,"lsn":`...)
-	var hi, lo uint32
-	if _, err := fmt.Sscanf(c.Position.LSN, "%X/%X", &hi, &lo); err != nil {
+	hi, lo, _ := strings.Cut(c.Position.LSN, "/")
+	h, herr := strconv.ParseUint(hi, 16, 32)
+	l, lerr := strconv.ParseUint(lo, 16, 32)
+	if herr != nil || lerr != nil {
 		return append(b, `null`...), nil
 	}
-	return strconv.AppendUint(b, uint64(hi)<<32|uint64(lo), 10), nil
+	return strconv.AppendUint(b, h<<32|l, 10), nil
 }
 
 func appendOptional(b []byte, s string) ([]byte, error) {

@@ -90,6 +90,7 @@ func (r *reader) event(ctx context.Context, e *replication.BinlogEvent, checksum
 		return r.rows(ctx, e, ev)
 	case *replication.TransactionPayloadEvent:
 		for _, inner := range ev.Events {
+			inner.Header.LogPos = e.Header.LogPos // its own is no place in the file
 			if err := r.event(ctx, inner, 0); err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ const (
 	stateDuplicateObject   = "42710"
 	stateNotInPrerequisite = "55000"
 	stateInUse             = "55006"
+	stateLockTimeout       = "55P03"
 	stateLimitExceeded     = "53400"
 	stateTooMany           = "53300"
 	stateUndefinedFile     = "58P01"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,11 +15,12 @@ import (
 // publicationComment marks a publication of our own making. Only such a one is ever altered.
 const publicationComment = "made by invalidator, which adds tables of its include list to it"
 
-// ensurePublication makes the publication if it is not there, and adds to one of our own what Include chooses by now. Both
-// wait for a lock that VACUUM and DDL hold too, but never for long.
+// lockTimeout is how long a table that is being added is waited for: VACUUM, DDL and the building of an index hold a lock
+// that its publication takes too.
+const lockTimeout = 2 * time.Second
+
+// ensurePublication makes the publication if it is not there, and adds to one of our own what Include chooses by now.
 func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	tables, err := listIncluded(ctx, conn, f.cfg.Publication, f.cfg.Include)
 	if err != nil {
 		return err
@@ -57,12 +59,22 @@ func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
 	add := f.addStatement([]tableInfo{t})
-	_, err := conn.Exec(ctx, add)
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, add)
+		return err
+	})
 	switch {
 	case isTaken(err): // another feeder was faster
 	case isState(err, stateNoPrivilege):
 		f.log.Error("a table may not be added to the publication, and is not fed", "table", t.String(), "error", err, "hint", "as the table's owner run: "+add)
+	case isState(err, stateLockTimeout): // the others go on: of this one nothing is fed either way
+		f.log.Error("a table is locked and could not be added to the publication: it is not fed", "table", t.String(), "error", err, "hint", "when it is free run: "+add)
 	case err != nil:
 		return during("adding table "+t.String()+" to publication "+f.cfg.Publication, err)
 	default:
@@ -72,11 +84,13 @@ func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) erro
 }
 
 func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables []tableInfo) error {
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, f.createStatement(tables)); err != nil {
+	limited, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(limited, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(limited, f.createStatement(tables)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, fmt.Sprintf("COMMENT ON PUBLICATION %s IS '%s'", quote(f.cfg.Publication), publicationComment))
+		_, err := tx.Exec(limited, fmt.Sprintf("COMMENT ON PUBLICATION %s IS '%s'", quote(f.cfg.Publication), publicationComment))
 		return err
 	})
 	switch {

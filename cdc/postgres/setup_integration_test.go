@@ -59,6 +59,26 @@ func TestPublicationIsShared(t *testing.T) {
 	same(t, d.published(feeders[0].cfg.Publication), "a,b")
 }
 
+// A table that stays locked (a VACUUM, an index being built) holds up neither the others nor the start.
+func TestLockedTableHoldsUpNobody(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE TABLE v (id int PRIMARY KEY)")
+	r := d.start(d.feeder("public.u"), cdc.Position{})
+	from := r.stop()
+	other := d.connect(d.name)
+	defer other.Close(context.Background())
+	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE v IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("the slot is free", func() bool {
+		return d.text("SELECT active::text FROM pg_replication_slots WHERE database = $1", d.name) == "false"
+	})
+	r = d.start(d.feeder("public.u", "public.v"), from)
+	d.exec("INSERT INTO u VALUES (1)")
+	same(t, shown(r.caughtUp()), "c u - {id=1}")
+	r.stop()
+}
+
 // A publication of somebody else's is read and not altered (field case F10).
 func TestForeignPublicationIsLeftAlone(t *testing.T) {
 	d := newDB(t)

@@ -35,6 +35,9 @@ const (
 // the others said.
 func Check(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
 	out := checkMappings(ctx, c, log)
+	if _, _, err := topicsOf(c); err != nil && len(c.Sources) > 0 {
+		out = append(out, failed("sources", err)...)
+	}
 	out = append(out, checkKafka(ctx, c, log)...)
 	out = append(out, checkCache(ctx, c, log)...)
 	for _, s := range c.Sources {

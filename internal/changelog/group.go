@@ -84,6 +84,7 @@ const (
 	heartbeat         = time.Second
 	metadataAge       = 5 * time.Second // a new topic or partition is seen within two of these
 	commitEvery       = time.Second
+	removeTimeout     = time.Second     // of states to which no commit points any more
 	commitTimeout     = 4 * time.Second // less than a session, so that a revoke never waits out its own
 	drainTimeout      = 5 * time.Second // with what follows: 10 s from SIGTERM to exit
 	leaveTimeout      = 2 * time.Second // for the last commit and the leave together; the client's own end takes up to another
@@ -119,10 +120,40 @@ type Group struct {
 // ownership is what is known of a partition while it is ours.
 type ownership struct {
 	next       int64  // offset expected next
-	committed  int64  // by this member; -1: nothing yet
+	committed  int64  // in this log, by whomever; or nothingCommitted
 	topicID    string // empty: not known
 	generation int32  // under which its last state was written, or noGeneration
 	losses     []Loss // not durable yet, which they become before the next commit
+	epochs     []epochStart
+}
+
+const nothingCommitted = -1
+
+// epochStart is the first record that was read of a leader's epoch.
+type epochStart struct {
+	offset int64
+	epoch  int32
+}
+
+// read notes the epochs of records, which change when the partition's leader does.
+func (o *ownership) read(rs []*kgo.Record) {
+	for _, r := range rs {
+		if n := len(o.epochs); n == 0 || o.epochs[n-1].epoch != r.LeaderEpoch {
+			o.epochs = append(o.epochs, epochStart{r.Offset, r.LeaderEpoch})
+		}
+	}
+}
+
+// epochBelow is the epoch of the last record below offset, for the commit: the next owner's client asks the leader whether it has
+// that record, and so learns of one that was lost. -1: not known. It forgets what lies before.
+func (o *ownership) epochBelow(offset int64) int32 {
+	for len(o.epochs) > 1 && o.epochs[1].offset < offset {
+		o.epochs = o.epochs[1:]
+	}
+	if len(o.epochs) == 0 || o.epochs[0].offset >= offset {
+		return -1
+	}
+	return o.epochs[0].epoch
 }
 
 // NewGroup checks nothing at the broker yet.
@@ -196,14 +227,16 @@ func (g *Group) pollLoop(ctx context.Context) {
 		if fs.IsClientClosed() {
 			return
 		}
-		var remade []string
+		var again []string
 		fs.EachError(func(topic string, p int32, err error) {
 			if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 				return
 			}
 			g.log.Warn("fetching", "topic", topic, "partition", p, "error", err)
-			if errors.Is(err, kerr.UnknownTopicID) {
-				remade = append(remade, topic)
+			// A topic that was made again, and a partition whose commit could not be fetched: the client reads neither until it meets
+			// the topic anew.
+			if topic != "" && (errors.Is(err, kerr.UnknownTopicID) || !g.isOurs(Partition{topic, p})) {
+				again = append(again, topic)
 			}
 		})
 		fs.EachPartition(func(ftp kgo.FetchTopicPartition) {
@@ -212,15 +245,15 @@ func (g *Group) pollLoop(ctx context.Context) {
 			}
 		})
 		g.cl.AllowRebalance()
-		g.meetAgain(remade)
+		g.meetAgain(again)
 	}
 }
 
 // deliver hands over one partition's records and names a range that was skipped: a consumer library resumes silently at the
 // log's start when retention has overtaken it.
 func (g *Group) deliver(ctx context.Context, p Partition, rs []*kgo.Record) {
-	first, last := rs[0].Offset, rs[len(rs)-1].Offset
-	expected, ok := g.expect(p, last+1)
+	first := rs[0].Offset
+	expected, ok := g.expect(p, rs)
 	if !ok {
 		return // given up between fetch and here
 	}
@@ -232,8 +265,10 @@ func (g *Group) deliver(ctx context.Context, p Partition, rs []*kgo.Record) {
 		}
 	} else if first < expected {
 		// Offsets of the old log say nothing of the new one: neither what is in flight nor what was committed.
-		g.assign(p, first, g.of(p), &Loss{p, -1, first, fmt.Sprintf("the log went back from offset %d: the topic was made again, or lost its end", expected)})
-		g.expect(p, last+1)
+		o := g.anew(p)
+		o.losses = []Loss{{p, -1, first, fmt.Sprintf("the log went back from offset %d: the topic was made again, or lost its end", expected)}}
+		g.assign(p, first, o)
+		g.expect(p, rs)
 	}
 	out := make([]Record, len(rs))
 	for i, r := range rs {
@@ -245,15 +280,16 @@ func (g *Group) deliver(ctx context.Context, p Partition, rs []*kgo.Record) {
 	g.c.Records(p, out)
 }
 
-// expect returns the offset that was expected next of a partition that is ours, and expects next from now on.
-func (g *Group) expect(p Partition, next int64) (was int64, ours bool) {
+// expect returns the offset that was expected of a partition that is ours, and expects what follows rs from now on.
+func (g *Group) expect(p Partition, rs []*kgo.Record) (was int64, ours bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o := g.mu.owned[p]
 	if o == nil {
 		return 0, false
 	}
-	was, o.next = o.next, next
+	was, o.next = o.next, rs[len(rs)-1].Offset+1
+	o.read(rs)
 	return was, true
 }
 
@@ -266,14 +302,15 @@ func (g *Group) lose(l Loss) {
 	}
 }
 
-// of is the topic's id, and the generation of a partition's last state.
-func (g *Group) of(p Partition) place {
+// anew is a new ownership of a partition that is ours.
+func (g *Group) anew(p Partition) *ownership {
+	o := &ownership{committed: nothingCommitted, generation: noGeneration}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if o := g.mu.owned[p]; o != nil {
-		return place{TopicID: o.topicID, Generation: o.generation}
+	if old := g.mu.owned[p]; old != nil {
+		o.topicID, o.generation = old.topicID, old.generation
 	}
-	return place{Generation: noGeneration}
+	return o
 }
 
 // Pause stops fetching a partition; Resume goes on.

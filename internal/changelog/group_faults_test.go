@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -62,6 +63,39 @@ func TestTopicMadeAgainWhileRunning(t *testing.T) {
 		g.c.finish(users0, 4)
 		g.awaitCommit(t, 4)
 		leave()
+	})
+}
+
+// The same while the group is away: the new log is longer than what was committed of the old one, so that offsets alone tell nothing.
+func TestTopicMadeAgainWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		g.c.finish(users0, 10)
+		g.awaitCommit(t, 10)
+		leave()
+		old := g.commit(t)
+		adm := g.cluster.Admin(t)
+		if _, err := adm.DeleteTopics(t.Context(), usersTopic); err != nil {
+			t.Fatal(err)
+		}
+		g.makeTopic(usersTopic)
+		g.reopen()
+		g.produce(20)
+		offsets := kadm.Offsets{} // a broker that keeps the commits of topics that are removed
+		offsets.Add(kadm.Offset{Topic: usersTopic, At: old.At, LeaderEpoch: -1, Metadata: old.Metadata})
+		if err := g.cluster.Admin(t).CommitAllOffsets(t.Context(), "workers", offsets); err != nil {
+			t.Fatal(err)
+		}
+		next := newFakeConsumer()
+		leave = g.join(next)
+		next.await(t, func() bool { return next.next[users0] == 20 })
+		leave()
+		if got := strings.Join(next.losses, "; "); next.started[users0] != 0 || got != "shop.shop.users/0 [-1,0)" {
+			t.Errorf("starts at %d with losses %q", next.started[users0], got)
+		}
 	})
 }
 
@@ -143,6 +177,68 @@ func TestFirstStartWaitsForTheBroker(t *testing.T) {
 	})
 }
 
+// Two first workers at once: one sets where the group starts, the other goes along. Nothing is lost, and no gap is named that is none.
+func TestTwoFirstWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.at = "latest"
+		other := changelog.Partition{Topic: "shop.shop.orders"}
+		g.makeTopic(other.Topic)
+		g.produce(10)
+		g.produceTo(other.Topic, 10)
+		second := newFakeConsumer()
+		leave, leaveSecond := g.join(g.c), g.join(second)
+		owners := func(c *fakeConsumer) (n int) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.started)
+		}
+		for owners(g.c) == 0 || owners(second) == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		g.produce(5)
+		g.produceTo(other.Topic, 5)
+		for _, p := range []changelog.Partition{users0, other} {
+			for reached := false; !reached; time.Sleep(100 * time.Millisecond) {
+				for _, c := range []*fakeConsumer{g.c, second} {
+					c.mu.Lock()
+					reached = reached || c.next[p] == 15
+					if start, ok := c.started[p]; ok && start < 10 {
+						t.Errorf("%s starts at %d, and latest was 10", p, start)
+					}
+					c.mu.Unlock()
+				}
+			}
+		}
+		leave()
+		leaveSecond()
+		if losses := append(g.c.losses, second.losses...); len(losses) > 0 {
+			t.Errorf("losses %q", losses)
+		}
+	})
+}
+
+// The mark of a first start is there and the group's commits are gone, or the other way round: what was committed stands, and what
+// was seen and has no commit is a gap.
+func TestCommitsWithoutTheMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.at = "latest"
+		g.produce(10)
+		offsets := kadm.Offsets{}
+		offsets.AddOffset(usersTopic, 0, 4, -1)
+		if err := g.cluster.Admin(t).CommitAllOffsets(t.Context(), "workers", offsets); err != nil {
+			t.Fatal(err)
+		}
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		leave()
+		if g.c.started[users0] != 4 || len(g.c.losses) > 0 {
+			t.Errorf("starts at %d with losses %q, want 4 and none", g.c.started[users0], g.c.losses)
+		}
+	})
+}
+
 // A topic whose log cannot be asked for holds up nobody else's.
 func TestBrokenTopicIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,6 +303,83 @@ func TestLossIsDurableBeforeTheCommit(t *testing.T) {
 		leave()
 		if got := strings.Join(next.losses, "; "); got != "shop.shop.users/0 [10,15)" {
 			t.Errorf("losses %q", got)
+		}
+	})
+}
+
+// G1: a leader that was elected uncleanly lacks records that were committed, and has written others in their place: the group goes on
+// where the two logs part, and names the loss.
+func TestG1UncleanLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
+		g.c.finish(users0, 8)
+		g.awaitCommit(t, 8)
+		leave()
+		if c := g.commit(t); c.LeaderEpoch < 0 {
+			t.Fatal("the commit says no epoch")
+		}
+		g.cluster.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			g.cluster.KeepControl()
+			resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+			for _, asked := range req.(*kmsg.OffsetForLeaderEpochRequest).Topics {
+				topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+				topic.Topic = asked.Topic
+				for _, p := range asked.Partitions {
+					sp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+					sp.Partition, sp.LeaderEpoch, sp.EndOffset = p.Partition, p.LeaderEpoch, 5
+					topic.Partitions = append(topic.Partitions, sp)
+				}
+				resp.Topics = append(resp.Topics, topic)
+			}
+			return resp, nil, true
+		})
+		next := newFakeConsumer()
+		leave = g.join(next)
+		next.await(t, func() bool { return next.next[users0] == 10 && len(next.losses) > 0 })
+		leave()
+		if got := strings.Join(next.losses, "; "); next.started[users0] != 5 || got != "shop.shop.users/0 [-1,5)" {
+			t.Errorf("starts at %d with losses %q", next.started[users0], got)
+		}
+	})
+}
+
+// A partition whose commit cannot be fetched is asked for again: the client itself would leave it unread until the next rebalance.
+func TestCommitThatCannotBeFetched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(3)
+		failures := 0
+		g.cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			g.cluster.KeepControl()
+			asked := req.(*kmsg.OffsetFetchRequest).Groups[0]
+			if len(asked.Topics) == 0 || failures == 2 { // the first start asks for all
+				return nil, nil, false
+			}
+			failures++
+			group := kmsg.NewOffsetFetchResponseGroup()
+			group.Group = asked.Group
+			for _, at := range asked.Topics {
+				topic := kmsg.NewOffsetFetchResponseGroupTopic()
+				topic.Topic, topic.TopicID = at.Topic, at.TopicID
+				for _, n := range at.Partitions {
+					p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+					p.Partition, p.ErrorCode = n, kerr.TopicAuthorizationFailed.Code
+					topic.Partitions = append(topic.Partitions, p)
+				}
+				group.Topics = append(group.Topics, topic)
+			}
+			resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+			resp.Groups = append(resp.Groups, group)
+			return resp, nil, true
+		})
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 3 })
+		leave()
+		if failures != 2 {
+			t.Errorf("%d failures", failures)
 		}
 	})
 }

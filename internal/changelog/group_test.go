@@ -251,13 +251,14 @@ func (g *groupRig) produceTo(topic string, n int) {
 func (g *groupRig) join(c *fakeConsumer) (leave func()) {
 	o := g.cluster.Options
 	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	g.group = changelog.NewGroup(changelog.GroupOptions{
+	group := changelog.NewGroup(changelog.GroupOptions{
 		Options: o, Group: "workers", State: g.state, Names: g.cluster.Names,
 		Starts: []changelog.Start{{Pattern: regexp.MustCompile(`shop\..*`), At: g.at}},
 	})
 	ctx, cancel := context.WithCancel(g.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- g.group.Run(ctx, c) }()
+	g.group = group
+	go func() { done <- group.Run(ctx, c) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -64,13 +64,19 @@ func (g *Group) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Off
 			if !ok1 || !ok2 || s.Err != nil || e.Err != nil {
 				// It is alone with its trouble. The commit stands, and the first records tell whether it was right.
 				g.log.Warn("asking where a log starts and ends; its first records will tell", "partition", p.String(), "error", errors.Join(s.Err, e.Err))
-				g.assign(p, max(committed, 0), place{TopicID: id, Generation: was.Generation}, nil)
+				g.assign(p, max(committed, 0), &ownership{committed: committed, topicID: id, generation: was.Generation})
 				continue
 			}
 			remade := was.TopicID != "" && id != "" && was.TopicID != id
+			o := &ownership{committed: committed, topicID: id, generation: was.Generation}
 			at, loss := startOf(p, committed, s.Offset, e.Offset, remade, seen[p])
-			ps[n] = kgo.NewOffset().At(at)
-			g.assign(p, at, place{TopicID: id, Generation: was.Generation}, loss)
+			if loss != nil {
+				o.losses = []Loss{*loss}
+			}
+			if at != committed || loss != nil {
+				ps[n], o.committed = kgo.NewOffset().At(at), nothingCommitted
+			} // else it keeps the commit's epoch, and the client asks the leader whether it has what was committed
+			g.assign(p, at, o)
 		}
 	}
 	return offsets, nil
@@ -161,12 +167,9 @@ func startOf(p Partition, committed, start, end int64, remade, seen bool) (int64
 	return start, nil // appeared while the fleet ran: from its beginning
 }
 
-// assign makes a partition ours from an offset on, whatever it was before. Of is the topic's id, and the generation of its last state.
-func (g *Group) assign(p Partition, at int64, of place, loss *Loss) {
-	o := &ownership{next: at, committed: -1, topicID: of.TopicID, generation: of.Generation}
-	if loss != nil {
-		o.losses = []Loss{*loss}
-	}
+// assign makes a partition ours from an offset on, whatever it was before.
+func (g *Group) assign(p Partition, at int64, o *ownership) {
+	o.next = at
 	g.mu.Lock()
 	if old := g.mu.owned[p]; old != nil {
 		o.losses = append(old.losses, o.losses...)
@@ -195,19 +198,27 @@ func (g *Group) revoke(ctx context.Context, m map[string][]int32, commit bool) {
 	g.giveUp(ps)
 }
 
-// meetAgain lets go of topics that were removed, so that those that were made again are met as new ones: the client would read
-// neither. Nothing of them is committed: an offset of the old log would pass records of the new.
+// meetAgain lets go of topics and so makes the client meet them as new ones: it would not read a topic that was made again, nor
+// a partition whose commit could not be fetched. Nothing is committed: an offset of an old log would pass records of the new.
 func (g *Group) meetAgain(topics []string) {
 	if len(topics) == 0 {
 		return
 	}
+	slices.Sort(topics)
+	topics = slices.Compact(topics)
 	g.turn <- struct{}{}
 	ps := g.ours(func(p Partition) bool { return slices.Contains(topics, p.Topic) })
 	g.c.Revoke(ps)
 	g.giveUp(ps)
 	<-g.turn
-	g.log.Warn("topics were removed, or removed and made again; they are met as new ones", "topics", topics)
+	g.log.Warn("topics are met anew", "topics", topics)
 	g.cl.PurgeTopicsFromConsuming(topics...)
+}
+
+func (g *Group) isOurs(p Partition) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.owned[p] != nil
 }
 
 func (g *Group) ours(which func(Partition) bool) []Partition {

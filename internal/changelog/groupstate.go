@@ -61,7 +61,7 @@ func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress
 		if offsets[pr.Topic] == nil {
 			offsets[pr.Topic] = map[int32]kgo.EpochOffset{}
 		}
-		offsets[pr.Topic][pr.Number] = kgo.EpochOffset{Epoch: -1, Offset: pr.Offset}
+		offsets[pr.Topic][pr.Number] = kgo.EpochOffset{Epoch: pr.epoch, Offset: pr.Offset}
 	}
 	withPlaces := kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
@@ -84,12 +84,21 @@ func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress
 		}
 		old, refused = g.committed(due, generation, resp)
 	})
-	if len(old) > 0 {
-		if err := g.opts.State.Remove(ctx, old...); err != nil {
-			g.log.Warn("removing states of older generations; they stay, and count for nothing", "error", err)
-		}
-	}
+	g.removeStates(ctx, old)
 	return errors.Join(lost, refused)
+}
+
+// removeStates takes states off the topic to which no commit points any more. It goes on for a moment after ctx has ended: who leaves
+// just then is the last to know of them.
+func (g *Group) removeStates(ctx context.Context, old []string) {
+	if len(old) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	if err := g.opts.State.Remove(ctx, old...); err != nil {
+		g.log.Warn("removing states of older generations; they stay, and count for nothing", "error", err)
+	}
 }
 
 // recordLosses makes losses durable, and keeps those that it could not.
@@ -133,7 +142,7 @@ func (g *Group) due(all []Progress) []dueProgress {
 	var due []dueProgress
 	for _, pr := range all {
 		if o := g.mu.owned[pr.Partition]; o != nil && pr.Offset > o.committed && len(o.losses) == 0 {
-			due = append(due, dueProgress{pr, o})
+			due = append(due, dueProgress{pr, o, o.epochBelow(pr.Offset)})
 		}
 	}
 	return due
@@ -142,7 +151,8 @@ func (g *Group) due(all []Progress) []dueProgress {
 // dueProgress is what is committed, and the ownership under which it was made: a partition may be assigned anew meanwhile.
 type dueProgress struct {
 	Progress
-	of *ownership
+	of    *ownership
+	epoch int32 // of the last record below its offset
 }
 
 // committed notes what the broker took. It returns the keys of the states to which no commit points any more, and what was refused.

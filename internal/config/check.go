@@ -52,7 +52,7 @@ func (c *Config) setDefaults(dir string) {
 		def(&s.OnGap, "stop")
 		if s.Type == "postgres" {
 			def(&s.Publication, "invalidator")
-			def(&s.Slot, "invalidator_"+strings.ReplaceAll(s.Name, "-", "_"))
+			def(&s.Slot, "invalidator_"+strings.ToLower(strings.ReplaceAll(s.Name, "-", "_")))
 		}
 		if s.Topics != nil {
 			def(&s.Topics.Format, string(envelope.Auto))
@@ -75,7 +75,14 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-var sourceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+var (
+	sourceName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+	topicPrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`) // what Kafka takes, with room for schema and table
+	slotName    = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)       // what Postgres takes
+)
+
+// maxCount is more partitions, replicas or connections than anybody has, and what Kafka's protocol can say.
+const maxCount = 1<<15 - 1
 
 // problems lists what is wrong in the file itself, in the order of the file.
 func (c *Config) problems(file string, root *yaml.Node) []string {
@@ -86,6 +93,17 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	for _, b := range c.Kafka.Brokers {
 		if _, _, err := net.SplitHostPort(b); err != nil {
 			add("kafka.brokers", "broker %q is not host:port", b)
+		}
+	}
+	if !topicPrefix.MatchString(c.Kafka.TopicPrefix) {
+		add("kafka.topic_prefix", "topic_prefix %q (use letters, digits, '.', '_' and '-', at most 100)", c.Kafka.TopicPrefix)
+	}
+	for _, n := range []struct {
+		path  string
+		value int
+	}{{"kafka.partitions", c.Kafka.Partitions}, {"kafka.replication", c.Kafka.Replication}, {"cache.node.connections", c.Cache.Node.Connections}} {
+		if n.value < 0 || n.value > maxCount {
+			add(n.path, "%s is %d (use 1 to %d, or leave it out)", n.path[strings.LastIndexByte(n.path, '.')+1:], n.value, maxCount)
 		}
 	}
 	if s := c.Kafka.SASL; s != nil && !slices.Contains([]string{"plain", "scram-sha-256", "scram-sha-512"}, s.Mechanism) {
@@ -140,6 +158,12 @@ func (s *Source) problems(add func(format string, args ...any)) {
 		}
 		s.Topics.problems(add)
 		return
+	}
+	if !topicPrefix.MatchString(s.TopicPrefix) {
+		add("topic_prefix %q (use letters, digits, '.', '_' and '-', at most 100)", s.TopicPrefix)
+	}
+	if s.Type == "postgres" && !slotName.MatchString(s.Slot) {
+		add("slot %q (use lower-case letters, digits and _, at most 63)", s.Slot)
 	}
 	if s.Type != "mysql" && s.Type != "postgres" {
 		add("type %q is not known (mysql, which MariaDB is too, or postgres)", s.Type)

@@ -86,7 +86,7 @@ type Source struct {
 	TLS         *TLS     `yaml:"tls"`          // absent: no TLS
 	Database    string   `yaml:"database"`     // Postgres: the one database
 	Publication string   `yaml:"publication"`  // Postgres; default "invalidator"
-	Slot        string   `yaml:"slot"`         // Postgres; default "invalidator_" and the name
+	Slot        string   `yaml:"slot"`         // Postgres; default "invalidator_" and the name in lower case
 	ServerID    uint32   `yaml:"server_id"`    // MySQL: ours as a replica; default 0: made from the name
 	Include     []string `yaml:"include"`      // schema.table patterns with * and ?; at least one
 	TopicPrefix string   `yaml:"topic_prefix"` // change topics are <prefix>.<schema>.<table>; default the name

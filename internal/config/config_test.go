@@ -92,6 +92,15 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"registry of JSON", "sources:\n  - {name: s, topics: {pattern: a, registry: {url: 'http://a:1'}}, first_start: latest}\n", `is for the formats avro and unwrapped`},
 		{"registry url", "sources:\n  - {name: s, topics: {pattern: a, format: avro, registry: {url: 'a:1'}}, first_start: latest}\n", `topics.registry.url "a:1" is not http`},
 		{"table of Debezium", "sources:\n  - {name: s, topics: {pattern: a, table: a.b}, first_start: latest}\n", `are for format unwrapped`},
+		{"topic prefix", "sources:\n  - {name: s, type: mysql, hosts: [a:1], user: u, include: [a.b], topic_prefix: 'a b'}\n", `c.yaml:2: source s: topic_prefix "a b"`},
+		{"own topic prefix", "kafka: {topic_prefix: 'a/b'}\n", `c.yaml:1: topic_prefix "a/b"`},
+		{"slot", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], slot: Shop-1}\n", `c.yaml:2: source s: slot "Shop-1"`},
+		{"negative connections", "cache:\n  node: {connections: -1}\n", "c.yaml:2: connections is -1"},
+		{"negative partitions", "kafka:\n  partitions: -1\n", "c.yaml:2: partitions is -1"},
+		{"negative replication", "kafka:\n  replication: -1\n", "c.yaml:2: replication is -1"},
+		{"too many replicas", "kafka:\n  replication: 70000\n", "c.yaml:2: replication is 70000"},
+		{"a size beyond all memory", "cache:\n  node: {queue: 9999999999999GiB}\n", `"9999999999999GiB" is not a size`},
+		{"an unclosed group", "sources:\n  - {name: s, topics: {pattern: 'a)|(b'}, first_start: latest}\n", `c.yaml:2: source s: topics.pattern "a)|(b"`},
 		{"tab", "kafka:\n\tgroup: a\n", "c.yaml:2: found character that cannot start any token"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -100,6 +109,17 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// A source's name may have capitals; a replication slot's may not.
+func TestDefaultSlotIsASlotName(t *testing.T) {
+	c, err := Parse("c.yaml", []byte("sources: [{name: Shop-EU, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Sources[0].Slot; got != "invalidator_shop_eu" {
+		t.Errorf("slot %q", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 		}
 	}
 	v, err := strconv.Atoi(text)
-	if n.Kind != yaml.ScalarNode || err != nil || v < 0 {
+	if n.Kind != yaml.ScalarNode || err != nil || v < 0 || v > math.MaxInt/unit {
 		return fmt.Errorf("line %d: %q is not a size (write 8MiB, 64KiB or a number of bytes)", n.Line, n.Value)
 	}
 	*s = Size(v * unit)

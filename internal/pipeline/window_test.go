@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,32 +13,36 @@ func TestMarkIsTheFirstUnfinished(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := window{next: 100}
 		var all []*change
-		for offset := int64(100); offset < 100+int64(rapid.IntRange(0, 3000).Draw(t, "records")); offset++ {
+		low := 0 // the first of all that is not finished
+		end := 100 + rapid.Int64Range(0, 5000).Draw(t, "records")
+		lag := rapid.IntRange(1, 2000).Draw(t, "in flight")
+		pick := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		for offset := int64(100); offset < end; offset++ {
 			var c *change
 			if offset%3 != 0 {
 				c = &change{offset: offset}
 				all = append(all, c)
 			}
 			w.take(offset, c)
-			if len(all) > 0 && offset%2 == 0 {
-				all[rapid.IntRange(0, len(all)-1).Draw(t, "finishes")].finished = true
+			tries := pick.IntN(2) // slower than they come, until enough are in flight
+			if len(all)-low > lag {
+				tries = 50
 			}
-			if offset%5 == 0 {
-				w.mark()
+			for ; tries > 0 && low < len(all); tries-- {
+				all[low+pick.IntN(len(all)-low)].finished = true
+				for low < len(all) && all[low].finished {
+					low++
+				}
 			}
 			want := offset + 1
-			left := 0
-			for _, c := range all {
-				if !c.finished {
-					want = min(want, c.offset)
-					left++
-				}
+			if low < len(all) {
+				want = all[low].offset
 			}
 			if got := w.mark(); got != want {
 				t.Fatalf("after record %d: mark %d, want %d", offset, got, want)
 			}
-			if w.inFlight() < left {
-				t.Fatalf("%d in flight, want at least %d", w.inFlight(), left)
+			if got := w.inFlight(); got != len(all)-low {
+				t.Fatalf("after record %d: %d in flight, want %d", offset, got, len(all)-low)
 			}
 		}
 	})

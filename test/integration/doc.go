@@ -7,7 +7,7 @@
 //
 //   - TestProperty lets all of them loose at random while workers and feeders are killed.
 //   - TestCheckerCatches leaves one thing out of the pipeline and must see the checker find it.
-//   - TestMainJob, TestBadInput and TestFieldCases are one story each.
+//   - TestMainJob, TestKillBetweenRounds, TestBadInput, TestFieldCases and TestDebeziumTopics tell one story each.
 //
 // The tests need the services of ./dev up and the build tag integration.
 package integration

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -133,7 +134,7 @@ func (j *job) terminatesWorker() {
 	j.worker.Terminate() // while it waits out the second rounds
 	more(40)
 	stop()
-	if err := <-ended; err != nil {
+	if err := errors.Join(<-ended, j.racers.Wait()); err != nil {
 		j.t.Fatal(err)
 	}
 	j.worker = j.pipeline.Work()
@@ -154,6 +155,9 @@ func (j *job) restartsFeeder() {
 		if err := x.transaction(); err != nil {
 			j.t.Fatal(err)
 		}
+	}
+	if err := j.racers.Wait(); err != nil {
+		j.t.Fatal(err)
 	}
 	j.feeder = j.pipeline.Feed()
 	j.delivered()

@@ -28,7 +28,8 @@ var orgs = []string{"a", "b", "c"}
 // shop is the schema of one database, and the keys of the cache that its rows feed.
 type shop struct {
 	*harness.Database
-	keys      []*key // in the order in which the window passes them
+	keys      []*key
+	byText    map[string]*key
 	version   atomic.Int64
 	altered   atomic.Bool  // the tables have a column more
 	committed atomic.Int64 // transactions
@@ -100,7 +101,7 @@ func texts(ctx context.Context, q querier, query string) ([][]string, error) {
 
 func newShop(t testing.TB, kind harness.Kind) *shop {
 	t.Helper()
-	s := &shop{Database: harness.NewDatabase(t, kind)}
+	s := &shop{Database: harness.NewDatabase(t, kind), byText: map[string]*key{}}
 	s.Do(t,
 		`CREATE TABLE users (id BIGINT PRIMARY KEY, email VARCHAR(64) NOT NULL, name VARCHAR(64) NOT NULL, ver BIGINT NOT NULL)`,
 		`CREATE TABLE items (org VARCHAR(8) NOT NULL, id INT NOT NULL, label VARCHAR(64) NOT NULL, ver BIGINT NOT NULL, PRIMARY KEY (org, id))`,
@@ -114,7 +115,9 @@ func newShop(t testing.TB, kind harness.Kind) *shop {
 
 func (s *shop) makeKeys() {
 	add := func(pos float64, copies int, text, query string) {
-		s.keys = append(s.keys, &key{shop: s, text: text, query: query, copies: copies, pos: pos})
+		k := &key{shop: s, text: text, query: query, copies: copies, pos: pos}
+		s.keys = append(s.keys, k)
+		s.byText[text] = k
 	}
 	for id := 1; id <= users; id++ {
 		pos, copies := float64(id)/users, 0

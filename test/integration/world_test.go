@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"invalidator/sink"
 	"invalidator/test/integration/harness"
 )
@@ -26,6 +28,7 @@ type world struct {
 	ring     atomic.Pointer[ring] // what clients read
 	trail    *trail
 	stats    stats
+	racers   errgroup.Group // readers in a race with a writer; they end by themselves
 	calm     atomic.Bool    // nothing is written any more: readers read everything
 	progress func() float64 // 0 to 1: where the window of rows is that are written and read most
 }
@@ -34,7 +37,7 @@ type world struct {
 type stats struct {
 	rolledBack, refusedByDB              atomic.Int64 // transactions
 	hits, plain, leased, refused, behind atomic.Int64 // reads that found a value, fills by kind, lost leases, leases that another holds
-	carried, late                        atomic.Int64 // fills from the old owner, fills that broke the contract
+	carried, raced, late                 atomic.Int64 // fills from the old owner, fills of a row read just before its change, fills that broke the contract
 }
 
 // ring is a ring record as clients use it.

@@ -71,13 +71,44 @@ func (x *writer) transaction() error {
 	if x.rng.IntN(7) == 0 {
 		end, count, what = tx.Rollback, &x.w.stats.rolledBack, "roll back: "
 	}
+	raced := func() {}
+	if x.rng.IntN(2) == 0 {
+		if raced, err = x.race(keys[x.rng.IntN(len(keys))]); err != nil {
+			return err
+		}
+	}
 	if err := end(); err != nil {
 		return harmless(err)
 	}
 	count.Add(1)
+	raced()
 	slices.Sort(keys)
 	x.w.trail.add(event{from: from, to: time.Now(), what: what + strings.Join(said, "; ")}, slices.Compact(keys)...)
 	return nil
+}
+
+// race lets a reader read the row of a key that is about to change. raced has it fill, at any time within its contract.
+func (x *writer) race(text string) (raced func(), err error) {
+	k := x.s.byText[text]
+	names := k.names()
+	r := &reader{w: x.w, name: "a reader in a race", rng: newRand(x.rng.Uint64())}
+	f := fill{reader: r.name, key: k, name: names[x.rng.IntN(len(names))]}
+	owners := x.w.ring.Load().owners(f.name)
+	f.node = x.w.nodes[owners[x.rng.IntN(len(owners))]]
+	if err := f.node.Delete(f.name); err != nil { // so that it misses
+		return nil, err
+	}
+	f.from = time.Now()
+	if f.value, err = k.render(context.Background()); err != nil {
+		return nil, err
+	}
+	return func() {
+		x.w.racers.Go(func() error {
+			pause(context.Background(), time.Duration(r.rng.Int64N(int64(x.w.settle*6/10))))
+			x.w.stats.raced.Add(1)
+			return x.w.fill(f)
+		})
+	}, nil
 }
 
 // harmless lets pass what a database says to a transaction that met another one.
@@ -87,7 +118,7 @@ func harmless(err error) error {
 	switch {
 	case errors.As(err, &my) && slices.Contains([]uint16{mysql.ER_DUP_ENTRY, mysql.ER_LOCK_DEADLOCK, mysql.ER_LOCK_WAIT_TIMEOUT, mysql.ER_TABLE_DEF_CHANGED}, my.Code):
 		return nil
-	case errors.As(err, &pg) && slices.Contains([]string{"23505", "40P01"}, pg.Code):
+	case errors.As(err, &pg) && slices.Contains([]string{"23505", "40P01", "55P03"}, pg.Code):
 		return nil
 	}
 	return err
@@ -186,15 +217,30 @@ func (x *writer) editBanner(id, rows int) (string, []string) {
 	return fmt.Sprintf(`UPDATE banners SET text = 't%d', ver = %d WHERE id = %d`, v, v, id), nil
 }
 
-// alter adds a column to users, where it can before all others.
+// alter adds a column to users, where it can before all others. It gives way to a transaction that waits for a reader who
+// would wait behind it, and tries again.
 func (s *shop) alter(ctx context.Context) error {
-	add := `ALTER TABLE users ADD COLUMN extra BIGINT NOT NULL DEFAULT 0`
-	if s.Kind != harness.Postgres {
-		add += " FIRST"
+	conn, err := s.Conn(ctx)
+	if err != nil {
+		return err
 	}
-	if _, err := s.ExecContext(ctx, add); err != nil {
-		return fmt.Errorf("%s: %w", add, err)
+	defer conn.Close()
+	give, add := `SET SESSION lock_wait_timeout = 1`, `ALTER TABLE users ADD COLUMN extra BIGINT NOT NULL DEFAULT 0 FIRST`
+	if s.Kind == harness.Postgres {
+		give, add = `SET lock_timeout = '300ms'`, strings.TrimSuffix(add, " FIRST")
 	}
-	s.altered.Store(true)
-	return nil
+	if _, err := conn.ExecContext(ctx, give); err != nil {
+		return fmt.Errorf("%s: %w", give, err)
+	}
+	for {
+		_, err := conn.ExecContext(ctx, add)
+		if err == nil {
+			s.altered.Store(true)
+			return nil
+		}
+		if err := harmless(err); err != nil {
+			return fmt.Errorf("%s: %w", add, err)
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,44 @@ func TestKilledFeederLosesNothing(t *testing.T) {
 	p.AwaitFed(dbs...)
 	feeder.Terminate()
 
+	read := books(t, topics)
+	for _, w := range writers {
+		t.Run(string(w.Kind), func(t *testing.T) { w.compare(t, read[p.Source(w.Kind)]) })
+	}
+}
+
+// Two feeders of the same sources are not useful and lose nothing: neither takes the other's progress for a gap, and when one
+// dies the other goes on.
+func TestTwoFeedersOfTheSameSources(t *testing.T) {
+	var writers []*writer
+	var dbs []*harness.Database
+	for i, kind := range harness.Kinds {
+		w := newWriter(t, kind, uint64(i))
+		writers, dbs = append(writers, w), append(dbs, w.Database)
+	}
+	p := pipeline(t, dbs...)
+	one := p.Feed()
+	p.AwaitFeeding(dbs...)
+	two := p.Feed()
+	topics := readTopics(t, p)
+	write := func() {
+		for _, w := range writers {
+			if err := w.run(each); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write()
+	p.AwaitFed(dbs...)
+	one.Kill()
+	write()
+	p.AwaitFed(dbs...)
+	two.Terminate()
+	for _, log := range []string{one.Log(), two.Log()} {
+		if strings.Contains(log, "level=ERROR") || strings.Contains(log, "gap") {
+			t.Errorf("a feeder says:\n%s", log)
+		}
+	}
 	read := books(t, topics)
 	for _, w := range writers {
 		t.Run(string(w.Kind), func(t *testing.T) { w.compare(t, read[p.Source(w.Kind)]) })

@@ -26,7 +26,7 @@ func (e exit) Run() int {
 }
 
 // pipeline is a configuration for feeders alone: its ring names a node that nobody asks.
-func pipeline(t *testing.T, dbs ...*harness.Database) *harness.Pipeline {
+func pipeline(t testing.TB, dbs ...*harness.Database) *harness.Pipeline {
 	var tables []string
 	for _, d := range dbs {
 		tables = append(tables, strconv.Quote(d.Schema+".items"))

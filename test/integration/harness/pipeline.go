@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"invalidator/internal/changelog"
 	"invalidator/internal/config"
 	"invalidator/sink"
 	"invalidator/test/integration/services"
@@ -169,13 +170,24 @@ func (p *Pipeline) Work() *Process { return Start(p.t, "run", "run", "--config",
 // Produced is how many records the change topic of a table holds.
 func (p *Pipeline) Produced(d *Database, table string) int64 {
 	p.t.Helper()
-	ends, err := p.adm.ListEndOffsets(p.t.Context(), p.Source(d.Kind)+"."+d.Schema+"."+table)
+	return p.records(p.Source(d.Kind) + "." + d.Schema + "." + table)
+}
+
+func (p *Pipeline) records(topic string) int64 {
+	p.t.Helper()
+	ends, err := p.adm.ListEndOffsets(p.t.Context(), topic)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	n := int64(0)
 	ends.Each(func(e kadm.ListedOffset) { n += max(0, e.Offset) })
 	return n
+}
+
+// Parked is how many records are on the dead-letter topic.
+func (p *Pipeline) Parked() int64 {
+	p.t.Helper()
+	return p.records(changelog.NamesFor(p.Config.Kafka.TopicPrefix).DeadLetter)
 }
 
 // Write puts a record on a topic of somebody else's. Its name begins with the pipeline's ID, so that it is removed at the end.
@@ -199,7 +211,8 @@ func (p *Pipeline) Write(topic, key, value string) {
 // CreateTopic makes a topic of somebody else's.
 func (p *Pipeline) CreateTopic(name string) {
 	p.t.Helper()
-	if _, err := p.adm.CreateTopic(p.t.Context(), 1, 1, nil, name); err != nil {
+	// A broker answers before it knows the topic; EnsureTopics waits for the leaders.
+	if _, err := changelog.EnsureTopics(p.t.Context(), p.adm, []changelog.TopicSpec{changelog.Settings{Partitions: 1}.Change(name)}); err != nil {
 		p.t.Fatalf("making topic %s: %v", name, err)
 	}
 }
