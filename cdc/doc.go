@@ -2,7 +2,8 @@
 //
 // A Feeder (cdc/mysql, cdc/postgres) hands over row changes in commit order with the position that follows each
 // transaction; cdc/envelope writes a change as a Debezium envelope and reads every envelope that Kafka may carry back
-// into a RowChange. The package knows no Kafka, no mapping and no cache.
+// into a RowChange. A Describer says beforehand what the log will lack of a table. The package knows no Kafka, no mapping
+// and no cache.
 //
 // It guarantees that a Value has one canonical text, the same whichever log or envelope carried it (TYPES.md is the
 // table, and the tests walk it), and that a value which was not sent (an unchanged TOAST column, a column outside a

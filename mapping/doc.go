@@ -22,8 +22,13 @@
 //
 // A file's own tests run against its own mappings (File.RunTests), so that what one team adds never breaks another's.
 //
+// The tools' own questions: Set.Lint (what a reviewer would ask), Set.LintTables (the files against tables as databases describe
+// them), Diff (two sets by key family, and what the caches need after a merge), ParseRow (a change typed by hand), JSONSchema
+// (a file's structure, for editors; one corpus in testdata/schema goes through it and the loader).
+//
 // It knows no network and no Kafka. A Set is immutable and safe for concurrent use; it names itself by a fingerprint of
 // all its files.
 //
-// Callers: internal/pipeline and cmd explain (plans), internal/feed (which columns a slim record keeps), cmd mappings.
+// Callers: internal/pipeline and cmd explain (plans), internal/feed (which columns a slim record keeps), cmd mappings,
+// internal/app (check).
 package mapping

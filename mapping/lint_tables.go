@@ -14,10 +14,11 @@ import (
 
 // LiveSource is a configured source, as its database describes it now.
 type LiveSource struct {
-	Name    string
-	Include *cdc.Include    // which tables are fed
-	Tables  []cdc.TableInfo // those that mappings name, fed or not
-	Unknown bool            // somebody else feeds it, or it could not be asked: which tables it has is not known
+	Name      string
+	Include   *cdc.Include    // which tables are fed
+	Tables    []cdc.TableInfo // those that mappings name, fed or not
+	Unknown   bool            // somebody else feeds it, or it could not be asked: which tables it has is not known
+	Unwrapped bool            // its records are rows alone: an update has no before image
 }
 
 // Patterns are all tables that the mappings name, as patterns of a cdc.Include.
@@ -122,7 +123,14 @@ func (l *tableLint) table(m *Mapping, name string, n *yaml.Node, sources []LiveS
 		}
 	}
 	switch {
-	case fed || unknown:
+	case fed:
+	case unknown:
+		for _, s := range sources {
+			if s.Unwrapped {
+				l.at(n, SeverityWarning, "", "key by columns that never change, or let the connector write its envelope",
+					"source %s is unwrapped: its updates have no old row, so that the old key of a column that changes stays", s.Name)
+			}
+		}
 	case found != "":
 		l.at(n, SeverityError, "", "add it to include", "no source feeds %s: source %s has it, and its include leaves it out", name, found)
 	case isPattern(name):

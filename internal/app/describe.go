@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"invalidator/cdc"
+	"invalidator/cdc/envelope"
 	"invalidator/internal/config"
 	"invalidator/mapping"
 )
@@ -21,7 +22,8 @@ func CheckTables(ctx context.Context, c *config.Config, set *mapping.Set, log *s
 	var sources []mapping.LiveSource
 	var findings []Finding
 	for _, s := range c.Sources {
-		live := mapping.LiveSource{Name: s.Name, Unknown: s.Topics != nil}
+		live := mapping.LiveSource{Name: s.Name, Unknown: s.Topics != nil,
+			Unwrapped: s.Topics != nil && envelope.Format(s.Topics.Format) == envelope.Unwrapped}
 		if s.Topics == nil {
 			if live.Include, live.Tables, err = describeSource(ctx, s, patterns, log); err != nil {
 				live.Unknown = true
