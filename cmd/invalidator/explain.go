@@ -22,11 +22,11 @@ import (
 )
 
 type explainCmd struct {
-	Mappings  string `help:"The folder of mapping files; mappings.d, or with --topic the configuration's." placeholder:"DIR"`
-	Ring      string `help:"The ring record as a JSON file; without it no copies are shown." type:"existingfile"`
-	Hot       string `help:"Hot keys as a JSON file; with --ring." type:"existingfile"`
-	Snapshots bool   `help:"Map the rows of snapshots (op r) too."`
-	JSON      bool   `help:"One JSON object a line and record." name:"json"`
+	Mappings  mappingsDir `help:"The folder of mapping files; mappings.d, or with --topic the configuration's." placeholder:"DIR"`
+	Ring      string      `help:"The ring record as a JSON file; without it no copies are shown." type:"existingfile"`
+	Hot       string      `help:"Hot keys as a JSON file; with --ring." type:"existingfile"`
+	Snapshots bool        `help:"Map the rows of snapshots (op r) too."`
+	JSON      bool        `help:"One JSON object a line and record." name:"json"`
 
 	Topic  string        `help:"Read this topic, by --config, in place of a file." group:"From a topic:"`
 	Since  time.Duration `help:"How far back to begin." default:"10m" group:"From a topic:"`
@@ -194,20 +194,15 @@ type explainer struct {
 
 // explainer loads the mappings; cfg is nil but for a topic.
 func (c explainCmd) explainer(e *env, cfg *config.Config) (*explainer, error) {
-	dir, decode := c.Mappings, envelope.Config{}
+	dir, decode := defaultMappings, envelope.Config{}
 	if cfg != nil {
 		var err error
 		if decode, err = app.DecodingOf(cfg, c.Topic); err != nil {
 			return nil, err
 		}
-		if dir == "" {
-			dir = fromHere(cfg.Mappings.Dir)
-		}
+		dir = fromHere(cfg.Mappings.Dir)
 	}
-	if dir == "" {
-		dir = defaultMappings
-	}
-	set, problems, err := mapping.Load(dir)
+	set, problems, err := mapping.Load(c.Mappings.or(dir))
 	if err != nil {
 		return nil, err
 	}

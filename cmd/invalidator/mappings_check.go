@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -13,16 +14,29 @@ import (
 
 // mappingsFlags are those of check and test.
 type mappingsFlags struct {
-	Dir string `arg:"" optional:"" help:"The folder of mapping files; mappings.d where none is named."`
+	Dir mappingsDir `arg:"" optional:"" help:"The folder of mapping files; mappings.d where none is named."`
 	formatFlags
 }
 
-func (c mappingsFlags) dir() string {
-	if c.Dir == "" {
-		return defaultMappings
+// mappingsDir is a folder as it was named, so that findings name files as the user does; empty where none was.
+type mappingsDir string
+
+// Validate refuses what is no folder before the command runs.
+func (d mappingsDir) Validate() error {
+	if d == "" {
+		return nil
 	}
-	return c.Dir
+	switch info, err := os.Stat(string(d)); {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder", d)
+	}
+	return nil
 }
+
+// or is the folder where none was named.
+func (d mappingsDir) or(otherwise string) string { return cmp.Or(string(d), otherwise) }
 
 type mappingsCheckCmd struct {
 	mappingsFlags
@@ -32,16 +46,15 @@ type mappingsCheckCmd struct {
 // Run prints every problem with its place, and fails on an error.
 func (c mappingsCheckCmd) Run(e *env) error {
 	var cfg *config.Config
+	dir := defaultMappings
 	if c.Config != "" {
 		var err error
 		if cfg, err = (configFlag{c.Config}).load(); err != nil {
 			return err
 		}
-		if c.Dir == "" {
-			c.Dir = fromHere(cfg.Mappings.Dir)
-		}
+		dir = fromHere(cfg.Mappings.Dir)
 	}
-	set, problems, err := mapping.Load(c.dir())
+	set, problems, err := mapping.Load(c.Dir.or(dir))
 	if err != nil {
 		return err
 	}

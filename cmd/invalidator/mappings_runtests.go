@@ -38,7 +38,7 @@ type coverageLine struct {
 
 // Run does what check does without a database, and then runs every file's tests.
 func (c mappingsTestCmd) Run(e *env) error {
-	set, problems, err := mapping.Load(c.dir())
+	set, problems, err := mapping.Load(c.Dir.or(defaultMappings))
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,14 @@ package changelog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -29,7 +31,10 @@ func ReadTopic(ctx context.Context, o Options, topic string, since time.Time, fo
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	from, err := adm.ListOffsetsAfterMilli(ctx, since.UnixMilli(), topic)
-	if err = cmp.Or(err, from.Error()); err != nil {
+	switch err = cmp.Or(err, from.Error()); {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return fmt.Errorf("topic %s does not exist (a change topic of ours is named <topic_prefix>.<schema>.<table>)", topic)
+	case err != nil:
 		return fmt.Errorf("asking where topic %s stood at %s: %w", topic, since.Format(time.RFC3339), err)
 	}
 	if follow {

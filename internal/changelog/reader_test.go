@@ -85,7 +85,8 @@ func TestReadTopicEndsWithTheReadersError(t *testing.T) {
 	if !errors.Is(err, enough) || n != 1 {
 		t.Errorf("%d records, %v", n, err)
 	}
-	if err := changelog.ReadTopic(t.Context(), c.Options, "none", time.Now(), false, func(changelog.TopicRecord) error { return nil }); err == nil {
-		t.Error("a topic that does not exist was read")
+	err = changelog.ReadTopic(t.Context(), c.Options, "none", time.Now(), false, func(changelog.TopicRecord) error { return nil })
+	if want := "topic none does not exist (a change topic of ours is named <topic_prefix>.<schema>.<table>)"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
