@@ -133,6 +133,10 @@ func (fullNodes) Delete(ctx context.Context, _ sink.Copy, _ sink.Waiter) error {
 	return ctx.Err()
 }
 
+func (fullNodes) MarkStale(ctx context.Context, c sink.Copy, _ time.Duration, w sink.Waiter) error {
+	return fullNodes{}.Delete(ctx, c, w)
+}
+
 type failingGaps struct{}
 
 func (failingGaps) Record(context.Context, string, changelog.Loss) error { return errors.New("away") }
@@ -143,6 +147,10 @@ type instantNodes struct{}
 func (instantNodes) Delete(_ context.Context, c sink.Copy, w sink.Waiter) error {
 	w.Acked(c, nil)
 	return nil
+}
+
+func (n instantNodes) MarkStale(ctx context.Context, c sink.Copy, _ time.Duration, w sink.Waiter) error {
+	return n.Delete(ctx, c, w)
 }
 
 // BenchmarkPartition takes a record from its arrival to the end of its second round: two keys on two nodes, eight deletes.

@@ -380,7 +380,7 @@ func update(id, before, after string) *cdc.RowChange {
 	}
 }
 
-// fakeNodes acknowledges every delete at once, but for the nodes that are held.
+// fakeNodes acknowledges everything at once, but for the nodes that are held.
 type fakeNodes struct {
 	refuse atomic.Bool
 	mu     sync.Mutex
@@ -390,13 +390,21 @@ type fakeNodes struct {
 }
 
 func (n *fakeNodes) Delete(_ context.Context, c sink.Copy, w sink.Waiter) error {
+	return n.see("", c, w)
+}
+
+func (n *fakeNodes) MarkStale(_ context.Context, c sink.Copy, ttl time.Duration, w sink.Waiter) error {
+	return n.see(" stale "+ttl.String(), c, w)
+}
+
+func (n *fakeNodes) see(what string, c sink.Copy, w sink.Waiter) error {
 	node := c.Node[:len(c.Node)-2]
 	var err error
 	if n.refuse.Load() {
 		err = &sink.RefusedError{Copy: c, Answer: "CLIENT_ERROR"}
 	}
 	n.mu.Lock()
-	n.seen = append(n.seen, node+" "+c.Key)
+	n.seen = append(n.seen, node+" "+c.Key+what)
 	held := n.held[node]
 	if held {
 		n.waits = append(n.waits, func() { w.Acked(c, err) })
@@ -419,7 +427,7 @@ func (n *fakeNodes) hold(node string, on bool) {
 	}
 }
 
-// take returns the distinct deletes since the last take, sorted.
+// take returns the distinct deletes and stale marks since the last take, sorted.
 func (n *fakeNodes) take() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

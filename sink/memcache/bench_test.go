@@ -59,7 +59,7 @@ func benchmarkRaw(b *testing.B, addr string, keys []string) {
 		for j := range batch {
 			batch[j].key = keys[i+j]
 		}
-		batches = append(batches, appendDeletes(nil, batch, false))
+		batches = append(batches, appendCommands(nil, batch, false))
 	}
 	in := bufio.NewReader(conn)
 	b.ResetTimer()

@@ -26,7 +26,7 @@ func newClassicLink(ctx context.Context, addr string, d dialer, opts Options) li
 	return &classicLink{node: addr, client: client}
 }
 
-// exchange is link's. Every delete has its own answer, so all of them are careful.
+// exchange is link's. Every delete has its own answer, so all of them are careful. There are no stale marks in this protocol.
 func (l *classicLink) exchange(batch []entry, _ bool) (answered int, err error) {
 	for i, e := range batch {
 		err := l.client.Delete(e.key)

@@ -37,7 +37,7 @@ type Options struct {
 // ErrClosed is returned by Delete once Run's context has ended.
 var ErrClosed = errors.New("memcache client is closed")
 
-// Client deletes copies on memcached nodes. It is safe for concurrent use; nothing is sent before Run.
+// Client deletes copies on memcached nodes, or marks them stale. It is safe for concurrent use; nothing is sent before Run.
 type Client struct {
 	opts   Options
 	log    *slog.Logger
@@ -83,6 +83,18 @@ func setDefault[T comparable](v *T, def T) {
 
 // Delete is sink.Deleter's. It returns ErrClosed, or an error that wraps ctx's.
 func (c *Client) Delete(ctx context.Context, cp sink.Copy, w sink.Waiter) error {
+	return c.queue(ctx, cp, 0, w)
+}
+
+// MarkStale is sink.Deleter's. Its errors are Delete's.
+func (c *Client) MarkStale(ctx context.Context, cp sink.Copy, ttl time.Duration, w sink.Waiter) error {
+	if ttl < sink.MinStale || ttl > sink.MaxStale {
+		ttl = 0
+	}
+	return c.queue(ctx, cp, uint8(ttl/time.Second), w)
+}
+
+func (c *Client) queue(ctx context.Context, cp sink.Copy, stale uint8, w sink.Waiter) error {
 	select {
 	case <-c.closed:
 		return ErrClosed
@@ -90,7 +102,7 @@ func (c *Client) Delete(ctx context.Context, cp sink.Copy, w sink.Waiter) error 
 	}
 	n := c.node(cp.Node)
 	for {
-		full := n.push(cp.Key, w)
+		full := n.push(cp.Key, stale, w)
 		if full == nil {
 			return nil
 		}

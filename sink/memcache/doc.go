@@ -1,5 +1,6 @@
 // Package memcache is the wire client: it implements sink.Deleter over memcached's meta protocol (pipelined quiet
-// deletes, `md key q`, closed by `mn`) and, for proxies and old servers that speak only the classic one, over gomemcache.
+// deletes, `md key q`, and stale marks, `md key q I T30`, closed by `mn`) and, for proxies and old servers that speak only
+// the classic one, over gomemcache.
 //
 // What memcached does, as the conformance suite in sink/memcachetest shows it on the real server: HD is silent under q,
 // NF is shown, and both are success; any line other than these and MN makes the answers of that batch unattributable, so the
@@ -17,6 +18,9 @@
 // has its queue and its goroutines, so a dead one slows no other. A node is made by the first delete for its address and kept
 // until Run ends, whether or not a ring names it: what it owes is tried until then. A queued delete is not merged with an
 // equal one; twice is harmless.
+//
+// A stale mark goes the same way in everything, with three ways to become a delete: the classic protocol, a time outside
+// sink.MinStale and sink.MaxStale (T0 would take the item's expiry away), and a node or proxy that answered it, alone, with an error.
 //
 // It refuses (a *sink.RefusedError through sink.Waiter) a key that sink.CheckKey refuses, and one that the node itself
 // answers with memcached's text for a bad key. Everything else is tried until it succeeds: through a proxy too NOT_FOUND is

@@ -431,7 +431,7 @@ func TestAnIdleConnectionIsClosed(t *testing.T) {
 		go s.run(ctx)
 		for range 3 { // used before the time is up, it stays; after that, the next delete opens another
 			for range 3 {
-				n.push("k", w)
+				n.push("k", 0, w)
 				time.Sleep(idleAfter - time.Second)
 				if synctest.Wait(); open.Load() != 1 || len(w) != 1 {
 					t.Fatalf("%d connections and %d answers, want 1 each", open.Load(), len(w))
@@ -485,7 +485,7 @@ func TestASlowConnectHoldsUpNothing(t *testing.T) {
 		go good.run(ctx)
 		for range 5 {
 			synctest.Wait()
-			n.push("k", w)
+			n.push("k", 0, w)
 			if synctest.Wait(); len(w) != 1 {
 				t.Fatal("the delete waits for the slow connection")
 			}

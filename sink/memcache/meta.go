@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,10 +62,10 @@ func (l *metaLink) probe() error {
 
 // exchange is link's.
 //
-// Quiet deletes answer NF or nothing, and MN closes the batch: it comes last, so every command before it was carried out, and
+// Quiet deletes and stale marks answer NF or nothing, and MN closes the batch: it comes last, so every command before it was carried out, and
 // no line said otherwise. Careful ones are answered in the order they were sent: HD or NF, or the line that ends the exchange.
 func (l *metaLink) exchange(batch []entry, careful bool) (answered int, err error) {
-	l.out = appendDeletes(l.out[:0], batch, careful)
+	l.out = appendCommands(l.out[:0], batch, careful)
 	if err := l.write(); err != nil {
 		return 0, err
 	}
@@ -84,20 +85,26 @@ func (l *metaLink) exchange(batch []entry, careful bool) (answered int, err erro
 	}
 }
 
-func appendDeletes(out []byte, batch []entry, careful bool) []byte {
-	end := " q\r\n"
+func appendCommands(out []byte, batch []entry, careful bool) []byte {
+	quiet := " q"
 	if careful {
-		end = "\r\n"
+		quiet = ""
 	}
 	for i := range batch {
+		e := &batch[i]
 		out = append(out, "md "...)
-		out = append(out, batch[i].key...)
-		out = append(out, end...)
+		out = append(out, e.key...)
+		out = append(out, quiet...)
+		if e.stale > 0 {
+			out = append(out, " I T"...)
+			out = strconv.AppendUint(out, uint64(e.stale), 10)
+		}
+		out = append(out, "\r\n"...)
 	}
 	return append(out, "mn\r\n"...)
 }
 
-// isDone says whether the line stands for a key that is not, or no longer, there.
+// isDone says whether the line stands for a key that is not there, or is deleted or marked now.
 func isDone(line []byte) bool { return string(line) == "HD" || string(line) == "NF" }
 
 // unexpected says what a line means that closes the exchange.

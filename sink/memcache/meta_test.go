@@ -46,11 +46,11 @@ func TestExchange(t *testing.T) {
 		{"", false, 0, "closed"},
 	} {
 		l, conn := scriptedLink(tc.answers)
-		answered, err := l.exchange([]entry{{key: "a"}, {key: "b"}, {key: "c"}}, tc.careful)
+		answered, err := l.exchange([]entry{{key: "a"}, {key: "b", stale: 30}, {key: "c"}}, tc.careful)
 		if text := errText(err); answered != tc.answered || (err == nil) != (tc.err == "") || !strings.Contains(text, tc.err) {
 			t.Errorf("%q, careful %v: answered %d, %s; want %d, %s", tc.answers, tc.careful, answered, text, tc.answered, tc.err)
 		}
-		want := "md a q\r\nmd b q\r\nmd c q\r\nmn\r\n"
+		want := "md a q\r\nmd b q I T30\r\nmd c q\r\nmn\r\n"
 		if tc.careful {
 			want = strings.ReplaceAll(want, " q", "")
 		}

@@ -10,12 +10,13 @@ import (
 	"invalidator/sink"
 )
 
-// entry is one delete on its way to a node.
+// entry is one delete, or stale mark, on its way to a node.
 type entry struct {
 	key     string
 	waiter  sink.Waiter
 	since   int64 // when it was queued, Unix ns
 	careful bool  // it was on a socket before, without an answer
+	stale   uint8 // seconds that the item is left as stale; 0: it is deleted
 }
 
 // size is what an entry holds of a node's queue, in bytes.
@@ -63,8 +64,8 @@ func newNode(addr string, senders, limit int) *node {
 
 // push queues a delete. Where the queue is full it does not, and returns a channel that is closed when there is room.
 // An entry larger than the bound is taken when it is alone.
-func (n *node) push(key string, w sink.Waiter) (full <-chan struct{}) {
-	if full := n.enqueue(entry{key: key, waiter: w, since: time.Now().UnixNano()}); full != nil {
+func (n *node) push(key string, stale uint8, w sink.Waiter) (full <-chan struct{}) {
+	if full := n.enqueue(entry{key: key, waiter: w, since: time.Now().UnixNano(), stale: stale}); full != nil {
 		return full
 	}
 	signal(n.wake)
@@ -132,8 +133,12 @@ func (n *node) hasWork() bool {
 }
 
 // giveBack queues again what a sender took and had no answer for: in front, but behind all others the first entry where that
-// one was answered with an error: a proxy may fail on it alone.
+// one was answered with an error: a proxy may fail on it alone. If that is a stale mark, and the error was surely its own, it
+// becomes a delete: a proxy may not know marks.
 func (n *node) giveBack(slot int, batch []entry, firstFailed bool) {
+	if firstFailed && batch[0].careful {
+		batch[0].stale = 0
+	}
 	for i := range batch {
 		batch[i].careful = true
 	}
