@@ -28,8 +28,9 @@ type File struct {
 	Mappings    []*Mapping
 	Tests       []*Test
 
-	data   []byte
-	claims map[string]*yaml.Node // pool -> where it is claimed
+	data     []byte
+	problems []Problem             // warnings
+	claims   map[string]*yaml.Node // pool -> where it is claimed
 }
 
 // Mapping says which keys the rows of some tables feed.
@@ -83,6 +84,7 @@ func Parse(name string, data []byte) (*File, []Problem) {
 	if HasErrors(r.problems) {
 		return nil, r.problems
 	}
+	r.f.problems = r.problems
 	return r.f, r.problems
 }
 

@@ -40,29 +40,23 @@ type table struct {
 var _ Mapper = (*Set)(nil)
 
 // Load reads every *.yaml and *.yml file of a folder. A file with an error is left out alone; the problems say why. The
-// error is for a folder that cannot be read.
+// error is for a folder that cannot be read. What follows a set that is in force is Reload's.
 func Load(dir string) (*Set, []Problem, error) {
-	entries, err := os.ReadDir(dir)
+	texts, err := readFolder(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the mappings folder: %w", err)
+		return nil, nil, err
 	}
 	var files []*File
 	var problems []Problem
-	found := false
-	for _, e := range entries {
-		ext := filepath.Ext(e.Name())
-		if ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		found = true
-		f, ps := LoadFile(filepath.Join(dir, e.Name()))
+	for _, t := range texts {
+		f, ps := t.parse()
 		problems = append(problems, ps...)
 		if f != nil {
 			files = append(files, f)
 		}
 	}
-	if !found {
-		problems = append(problems, Problem{File: dir, Severity: SeverityWarning, What: "the folder has no *.yaml file: nothing is mapped"})
+	if len(texts) == 0 {
+		problems = append(problems, Problem{File: dir, Severity: SeverityWarning, What: noFile + ": nothing is mapped"})
 	}
 	set, ps := NewSet(files)
 	problems = append(problems, ps...)
@@ -71,12 +65,44 @@ func Load(dir string) (*Set, []Problem, error) {
 }
 
 // LoadFile reads one file. The File is nil where a problem is an error.
-func LoadFile(name string) (*File, []Problem) {
+func LoadFile(name string) (*File, []Problem) { return readText(name).parse() }
+
+const noFile = "the folder has no *.yaml file"
+
+// content is a file as it was read.
+type content struct {
+	name string // a path
+	data []byte
+	err  error
+}
+
+func readText(name string) content {
 	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, []Problem{{File: name, Severity: SeverityError, What: fmt.Sprintf("reading the file: %v", err)}}
+	return content{name, data, err}
+}
+
+func (t content) parse() (*File, []Problem) {
+	if t.err != nil {
+		return nil, []Problem{{File: t.name, Severity: SeverityError, What: fmt.Sprintf("reading the file: %v", t.err)}}
 	}
-	return Parse(name, data)
+	return Parse(t.name, t.data)
+}
+
+// readFolder reads a folder's mapping files, by name.
+func readFolder(dir string) ([]content, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the mappings folder: %w", err)
+	}
+	var texts []content
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		texts = append(texts, readText(filepath.Join(dir, e.Name())))
+	}
+	return texts, nil
 }
 
 // NewSet puts files together. One that contradicts a file whose name sorts before it is left out.
