@@ -45,10 +45,16 @@ func (p *Printer) Title(format string, args ...any) {
 	p.Line("\n%s", p.paint("1", fmt.Sprintf(format, args...)))
 }
 
-// Bold, Good, Bad and Faint colour a text.
-func (p *Printer) Bold(s string) string  { return p.paint("1", s) }
-func (p *Printer) Good(s string) string  { return p.paint("32", s) }
-func (p *Printer) Bad(s string) string   { return p.paint("31;1", s) }
+// Bold makes a text bold.
+func (p *Printer) Bold(s string) string { return p.paint("1", s) }
+
+// Good makes a text green.
+func (p *Printer) Good(s string) string { return p.paint("32", s) }
+
+// Bad makes a text red.
+func (p *Printer) Bad(s string) string { return p.paint("31;1", s) }
+
+// Faint makes a text faint.
 func (p *Printer) Faint(s string) string { return p.paint("2", s) }
 
 func (p *Printer) paint(code, s string) string {
