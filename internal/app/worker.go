@@ -113,7 +113,12 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 		return err
 	}
 	defer dead.Close()
-	opts.Parker, opts.Gaps = dead, gapRecorder{state}
+	refresher, err := changelog.OpenRefresher(kafka, names.Refresh)
+	if err != nil {
+		return err
+	}
+	defer refresher.Close()
+	opts.Parker, opts.Refresher, opts.Gaps = dead, refresher, gapRecorder{state}
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
