@@ -81,6 +81,8 @@ func (f *Feed) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		self := &process{state: state, role: "feeder", group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
+		defer self.start(ctx)()
 		return run.Run(ctx)
 	})
 	return eg.Wait()

@@ -86,7 +86,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return w.work(ctx, kafka, pipeline.Options{
 			Sources: sources, Snapshots: snapshots, Deleter: deleter,
 			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
-		}, starts)
+		}, starts, &process{
+			role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
+		})
 	})
 	return eg.Wait()
 }
@@ -98,7 +100,7 @@ func (w *Worker) mapper(s *mapping.Set) mapping.Mapper {
 	return s
 }
 
-func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start) error {
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start, self *process) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -123,6 +125,8 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 	if err != nil {
 		return err
 	}
+	self.state = state
+	defer self.start(ctx)()
 	if w.Started != nil {
 		w.Started()
 	}
