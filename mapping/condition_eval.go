@@ -159,7 +159,12 @@ func (e *evaluation) whyNot(o operand, v cdc.Value) string {
 // known is the value of a column, or why there is none. An image that this kind of change never has leaves open what asks for
 // it, and nobody is to blame: an insert has no old value to compare.
 func (e *evaluation) known(o operand) (v cdc.Value, ok bool) {
-	if v = e.value(o); stated(v) {
+	v = e.value(o)
+	if v.Doubtful() { // it may have been NULL
+		e.blame(o, v.Why)
+		return v, false
+	}
+	if stated(v) {
 		return v, true
 	}
 	if !(o.image == Before && e.kind() == kindInsert || o.image == After && e.kind() == kindDelete) {

@@ -330,6 +330,26 @@ func TestUndecidedNeverLoses(t *testing.T) {
 	})
 }
 
+// A value that may have been NULL instead decides nothing: Maxwell leaves both out of an old row alike.
+func TestDoubtfulValueIsOpen(t *testing.T) {
+	before := row{"id": integer64("1"), "a": cdc.Value{Kind: cdc.Text, S: "draft", Why: "it may have been NULL"}, "b": integer64("1")}
+	after := row{"id": integer64("1"), "a": cdc.Value{Kind: cdc.Text, S: "draft"}, "b": integer64("1")}
+	for condition, want := range map[string]string{
+		"before.a != 'draft'":                 "open: before.a: it may have been NULL",
+		"before.a == null":                    "open: before.a: it may have been NULL",
+		"before.a != null":                    "open: before.a: it may have been NULL",
+		"after.a == 'draft'":                  "true",
+		"before.a == 'draft' && after.b == 2": "false",
+		"before.a == 'live' || after.b == 1":  "true",
+		"changed(a)":                          "true",
+	} {
+		s := when(t, condition)
+		if got := outcome(s, change(s, cdc.Update, before, after)); got != want {
+			t.Errorf("%s is %s, want %s", condition, got, want)
+		}
+	}
+}
+
 // The keys of a change whose condition is true are those without a condition; where it is false there is none.
 func TestConditionIsAboutTheChange(t *testing.T) {
 	plain := set(t, "u:{id}:{a}")

@@ -14,14 +14,14 @@ import (
 // contradicts others fails too: a pool stays with the file that has it in force, whatever another one, changed or new, claims.
 // So no file is put out by another's mistake. The problems are those of the whole folder, each time.
 //
-// A folder that cannot be read, or has no file any more, is no decision of anybody to map nothing: s stays. The first is the error.
+// The error is a folder that cannot be read, or has no file any more, which is no decision of anybody to map nothing: s stays.
 func (s *Set) Reload(dir string) (*Set, []Problem, error) {
 	texts, err := readStill(func() ([]content, error) { return readFolder(dir) })
 	if err != nil {
 		return s, nil, err
 	}
 	if len(texts) == 0 && len(s.files) > 0 {
-		return s, []Problem{{File: dir, Severity: SeverityError, What: noFile + " any more", Hint: "is it mounted? To map nothing, stop the workers"}}, nil
+		return s, nil, errors.New(noFile + " any more (is it mounted? To map nothing, stop the workers)")
 	}
 	next, problems := s.next(texts)
 	return next, problems, nil

@@ -16,6 +16,8 @@ func (c feedCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	f := &app.Feed{Config: cfg, Log: e.log, Registry: obs.NewRegistry(), Only: c.Source}
+	hup, ignore := hangups()
+	defer ignore()
+	f := &app.Feed{Config: cfg, Log: e.log, Registry: obs.NewRegistry(), Hup: hup, Only: c.Source}
 	return f.Run(e.ctx)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -26,7 +28,8 @@ type Feed struct {
 	Config   *config.Config
 	Log      *slog.Logger
 	Registry *prometheus.Registry
-	Only     []string // source names; empty: every source that is fed by us
+	Only     []string         // source names; empty: every source that is fed by us
+	Hup      <-chan os.Signal // each reads the mappings folder again; nil: only its own changes do
 
 	// NewFeeder makes a source's feeder; nil: by the source's type.
 	NewFeeder func(config.Source, *slog.Logger) (cdc.Feeder, error)
@@ -34,7 +37,13 @@ type Feed struct {
 
 // Run feeds until ctx ends and returns nil; its error is a configuration that cannot work.
 func (f *Feed) Run(ctx context.Context) error {
-	sources, err := f.sources()
+	mappings, err := openMappings(f.Config, f.Registry, f.Log)
+	if err != nil {
+		return err
+	}
+	var keep atomic.Pointer[kept]
+	keep.Store(&kept{set: mappings.today().set})
+	sources, err := f.sources(&keep)
 	if err != nil {
 		return err
 	}
@@ -49,6 +58,9 @@ func (f *Feed) Run(ctx context.Context) error {
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	eg, under := errgroup.WithContext(under)
+	eg.Go(func() error {
+		return mappings.Run(under, f.Hup, func(s *mapping.Set) { keep.Store(&kept{set: s}) })
+	})
 	eg.Go(func() error { return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry) })
 	eg.Go(func() error {
 		defer stopUnder()
@@ -69,20 +81,18 @@ func (f *Feed) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		self := &process{state: state, role: "feeder", group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
+		defer self.start(ctx)()
 		return run.Run(ctx)
 	})
 	return eg.Wait()
 }
 
-func (f *Feed) sources() ([]feed.Source, error) {
+func (f *Feed) sources(keep *atomic.Pointer[kept]) ([]feed.Source, error) {
 	for _, name := range f.Only {
 		if !slices.ContainsFunc(f.Config.Sources, func(s config.Source) bool { return s.Name == name && s.Topics == nil }) {
 			return nil, fmt.Errorf("no source that is fed by us is called %q (there are: %s)", name, strings.Join(fedNames(f.Config), ", "))
 		}
-	}
-	keep, err := f.keep()
-	if err != nil {
-		return nil, err
 	}
 	newFeeder := f.NewFeeder
 	if newFeeder == nil {
@@ -99,7 +109,7 @@ func (f *Feed) sources() ([]feed.Source, error) {
 		}
 		out = append(out, feed.Source{
 			Name: s.Name, TopicPrefix: s.TopicPrefix, Feeder: feeder, MaxRecord: int(s.MaxRecord),
-			Keep: func(t cdc.TableID) []string { return keep(s.Name, t) },
+			Keep: func(t cdc.TableID) []string { return keep.Load().columns(s.Name, t) },
 		})
 	}
 	if len(out) == 0 {
@@ -118,31 +128,26 @@ func fedNames(c *config.Config) []string {
 	return out
 }
 
-// keep says which columns a slim record keeps: those that mappings name. The feeder reads the mappings for nothing else.
-func (f *Feed) keep() (func(source string, t cdc.TableID) []string, error) {
-	set, problems, err := mapping.Load(f.Config.Mappings.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("loading mappings: %w", err)
+// kept says which columns a slim record keeps: those that mappings name. The feeder reads the mappings for nothing else.
+type kept struct {
+	set   *mapping.Set
+	names sync.Map // *cdc.Columns -> []string
+}
+
+func (k *kept) columns(source string, t cdc.TableID) []string {
+	cols := k.set.Columns(source, t)
+	if cols == nil {
+		return nil
 	}
-	if mapping.HasErrors(problems) {
-		f.Log.Warn("some mapping files do not load: rows over the size limit keep only the columns that the others name", "problems", len(problems))
+	if n, ok := k.names.Load(cols); ok {
+		return n.([]string)
 	}
-	var names sync.Map // *cdc.Columns -> []string
-	return func(source string, t cdc.TableID) []string {
-		cols := set.Columns(source, t)
-		if cols == nil {
-			return nil
-		}
-		if n, ok := names.Load(cols); ok {
-			return n.([]string)
-		}
-		n := make([]string, len(cols.List))
-		for i, c := range cols.List {
-			n[i] = c.Name
-		}
-		names.Store(cols, n)
-		return n
-	}, nil
+	n := make([]string, len(cols.List))
+	for i, c := range cols.List {
+		n[i] = c.Name
+	}
+	k.names.Store(cols, n)
+	return n
 }
 
 // NewFeeder makes the feeder of a configured source, by its type. It talks to nobody yet.

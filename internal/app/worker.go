@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"regexp"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type Worker struct {
 	Registry *prometheus.Registry
 	Observer func(pipeline.Round) // nil: none
 	Started  func()               // called when the worker joins its group; nil: nobody asks
+	Hup      <-chan os.Signal     // each reads the mappings folder again; nil: only its own changes do
 
 	// Wrap stands between the pipeline and the nodes, WrapMapper between it and the mappings, for tests that leave something
 	// out; nil: nothing does.
@@ -37,7 +39,7 @@ type Worker struct {
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
 func (w *Worker) Run(ctx context.Context) error {
-	mappings, err := loadMappings(w.Config, w.Log)
+	mappings, err := openMappings(w.Config, w.Registry, w.Log)
 	if err != nil {
 		return err
 	}
@@ -77,19 +79,28 @@ func (w *Worker) Run(ctx context.Context) error {
 		if w.Wrap != nil {
 			deleter = w.Wrap(client)
 		}
-		var mapper mapping.Mapper = mappings
-		if w.WrapMapper != nil {
-			mapper = w.WrapMapper(mappings)
-		}
+		snapshots := pipeline.NewSnapshots(watcher, w.mapper(mappings.today().set))
+		eg.Go(func() error {
+			return mappings.Run(under, w.Hup, func(s *mapping.Set) { snapshots.SetMapper(w.mapper(s)) })
+		})
 		return w.work(ctx, kafka, pipeline.Options{
-			Sources: sources, Snapshots: pipeline.NewSnapshots(watcher, mapper), Deleter: deleter,
+			Sources: sources, Snapshots: snapshots, Deleter: deleter,
 			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
-		}, starts)
+		}, starts, &process{
+			role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
+		})
 	})
 	return eg.Wait()
 }
 
-func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start) error {
+func (w *Worker) mapper(s *mapping.Set) mapping.Mapper {
+	if w.WrapMapper != nil {
+		return w.WrapMapper(s)
+	}
+	return s
+}
+
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start, self *process) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -104,11 +115,18 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 		return err
 	}
 	defer dead.Close()
-	opts.Parker, opts.Gaps = dead, gapRecorder{state}
+	refresher, err := changelog.OpenRefresher(kafka, names.Refresh)
+	if err != nil {
+		return err
+	}
+	defer refresher.Close()
+	opts.Parker, opts.Refresher, opts.Gaps = dead, refresher, gapRecorder{state}
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
 	}
+	self.state = state
+	defer self.start(ctx)()
 	if w.Started != nil {
 		w.Started()
 	}
@@ -118,22 +136,6 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 	}))
 	w.Log.Info("worker stopped")
 	return err
-}
-
-// loadMappings loads the teams' files. A file that is wrong is reported and left out alone.
-func loadMappings(c *config.Config, log *slog.Logger) (*mapping.Set, error) {
-	set, problems, err := mapping.Load(c.Mappings.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("loading mappings: %w", err)
-	}
-	for _, p := range problems {
-		if p.Severity == mapping.SeverityError {
-			log.Error("a mapping file is left out", "problem", p.String())
-		} else {
-			log.Warn("a mapping file has a warning", "problem", p.String())
-		}
-	}
-	return set, nil
 }
 
 // topicsOf lists what the workers read: the topics of every source, fed by us or by somebody else. Its error is a source that would

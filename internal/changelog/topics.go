@@ -163,10 +163,12 @@ func ChangeTopic(prefix, schema, table string) string {
 	return shorten(sanitise(prefix + "." + schema + "." + table))
 }
 
-// ChangeTopics matches the whole name of every topic that ChangeTopic makes under prefix, and no topic of the service's own.
+// ChangeTopics matches the whole name of every topic that ChangeTopic and MessageTopic make under prefix, and no topic of the
+// service's own.
 func ChangeTopics(prefix string) *regexp.Regexp {
 	p := regexp.QuoteMeta(sanitise(prefix))
-	return regexp.MustCompile("^(?:" + p + `\..*\..*|` + p + `\..*_[0-9a-f]{16})$`) // the second is what shorten leaves
+	return regexp.MustCompile("^(?:" + p + `\..*\..*|` + p + `\..*_[0-9a-f]{16}|` + // the second is what shorten leaves
+		p + `\.message(?:-[0-9a-f]{16})?)$`)
 }
 
 // MessageTopic names the topic of a source's logical messages, which belong to no table.

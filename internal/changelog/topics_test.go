@@ -23,6 +23,11 @@ func TestChangeTopicsMatchesEveryChangeTopic(t *testing.T) {
 			t.Errorf("another source reads %s", name)
 		}
 	}
+	for _, name := range []string{changelog.MessageTopic("shop"), changelog.MessageTopic("shop") + "-0123456789abcdef"} {
+		if !changelog.ChangeTopics("shop").MatchString(name) {
+			t.Errorf("nobody reads the logical messages on %s", name)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.StringN(1, 30, 60).Draw(t, "prefix")
 		name := changelog.ChangeTopic(prefix, rapid.StringN(1, 64, 256).Draw(t, "schema"), rapid.StringN(1, 64, 256).Draw(t, "table"))

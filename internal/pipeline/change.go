@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"invalidator/cdc"
+	"invalidator/internal/changelog"
 	"invalidator/mapping"
 	"invalidator/sink"
 )
@@ -25,12 +26,19 @@ type change struct {
 	due      time.Time // when the next round is issued
 	finished bool
 
+	requests  []changelog.RefreshRequest // written after the last round
+	unwritten int                        // of them
+
 	row    *cdc.RowChange // kept only for an observer
 	copies []sink.Copy    // the same
 }
 
 // A change is deleted twice: a reader may have read the old row just before the commit showed and fill after the first
 // round. While previous stands, clients carry values from the old owner to the new, which makes a third necessary.
+//
+// A key that is marked stale is marked in every round, for the same reason: whoever won the refill in the first may have read
+// the old row, and its fill takes the mark away. So one change makes at most as many refills as there are rounds, and StaleFor
+// counts from the last.
 const (
 	plainRounds  = 2
 	resizeRounds = 3
@@ -43,35 +51,45 @@ func roundsUnder(s *Snapshot) int {
 	return plainRounds
 }
 
-// issue queues one round: every copy of every key under the change's own snapshot and under today's. It returns when all
-// copies are queued, or with ctx's error.
+// issue queues one round: every copy of every key under the change's own snapshot and under today's, to be deleted or marked
+// stale. It returns when all copies are queued, or with ctx's error.
 func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf []sink.Copy) ([]sink.Copy, error) {
 	c.round++
 	c.rounds = max(c.rounds, roundsUnder(today))
-	copies := c.appendCopies(buf[:0], today)
+	copies := buf[:0]
+	c.left.Store(1) // one more than there are: the round is not complete before the last copy is queued
+	for _, k := range c.keys {
+		first := len(copies)
+		copies = c.appendCopies(copies, k, today)
+		c.left.Add(int64(len(copies) - first))
+		for _, cp := range copies[first:] {
+			if err := c.send(ctx, d, cp, k.Template.StaleFor); err != nil {
+				return copies, err
+			}
+		}
+	}
 	if c.p.w.opts.Observer != nil {
 		c.copies = append([]sink.Copy(nil), copies...)
-	}
-	// One more than there are: the round is not complete before the last copy is queued.
-	c.left.Store(int64(len(copies)) + 1)
-	for _, cp := range copies {
-		if err := d.Delete(ctx, cp, c); err != nil {
-			return copies, err
-		}
 	}
 	c.down()
 	return copies, nil
 }
 
-func (c *change) appendCopies(dst []sink.Copy, today *Snapshot) []sink.Copy {
-	for _, k := range c.keys {
-		hot := max(k.Template.Hot, c.snapshot.View.Hot.Copies(k.Text), today.View.Hot.Copies(k.Text))
-		dst = c.snapshot.View.Topology.AppendCopies(dst, k.Text, hot)
-		if today.View.Topology != c.snapshot.View.Topology {
-			dst = today.View.Topology.AppendCopies(dst, k.Text, hot)
-		}
+func (c *change) appendCopies(dst []sink.Copy, k mapping.Key, today *Snapshot) []sink.Copy {
+	hot := max(k.Template.Hot, c.snapshot.View.Hot.Copies(k.Text), today.View.Hot.Copies(k.Text))
+	dst = c.snapshot.View.Topology.AppendCopies(dst, k.Text, hot)
+	if today.View.Topology != c.snapshot.View.Topology {
+		dst = today.View.Topology.AppendCopies(dst, k.Text, hot)
 	}
 	return dst
+}
+
+// send does what the key's template says: it is the mapping that knows whether the readers heed a stale mark.
+func (c *change) send(ctx context.Context, d sink.Deleter, cp sink.Copy, staleFor time.Duration) error {
+	if staleFor > 0 {
+		return d.MarkStale(ctx, cp, staleFor, c)
+	}
+	return d.Delete(ctx, cp, c)
 }
 
 // Acked implements sink.Waiter.

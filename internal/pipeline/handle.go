@@ -41,18 +41,8 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	m.changes.Inc()
 	p.result.Reset()
 	today.Mapper.Keys(row, &p.result)
-	for i := range p.result.Skipped {
-		s := &p.result.Skipped[i]
-		m.skipped.WithLabelValues(string(s.Reason)).Inc()
-		if row.Op == cdc.Tomb && s.Reason == mapping.SkipAbsent {
-			continue // a tombstone has its key alone; the delete before it had the row
-		}
-		p.w.skips.report(p.source.Name, row.TableID, s, p.id, r.Offset)
-		if s.Reason == mapping.SkipBadKey {
-			if err := p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)); err != nil {
-				return err
-			}
-		}
+	if err := p.tell(ctx, r, row); err != nil {
+		return err
 	}
 	c := &change{p: p, offset: r.Offset, snapshot: today, rounds: plainRounds}
 	if c.keys, err = p.checked(today); err != nil {
@@ -67,12 +57,41 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if p.w.opts.Observer != nil {
 		c.row = row
 	}
+	c.requests = requestsOf(c.keys, row, r.Key)
 	m.keys.Add(float64(len(c.keys)))
 	if !row.CommitTime.IsZero() {
 		m.lag.Observe(time.Since(row.CommitTime).Seconds())
 	}
 	p.window.take(r.Offset, c)
 	return p.issue(ctx, c, today)
+}
+
+// tell counts and names what gave no key, and what did in shadow, and parks a record whose key memcached cannot hold.
+func (p *partition) tell(ctx context.Context, r *changelog.Record, row *cdc.RowChange) error {
+	m, at := p.w.metrics, place{p.source.Name, row.TableID, p.id, r.Offset}
+	for i := range p.result.Skipped {
+		s := &p.result.Skipped[i]
+		m.skipped.WithLabelValues(s.Template.Pool, string(s.Reason)).Inc()
+		if row.Op == cdc.Tomb && s.Reason == mapping.SkipAbsent {
+			continue // a tombstone has its key alone; the delete before it had the row
+		}
+		p.w.reports.skip(s, at)
+		if s.Reason == mapping.SkipBadKey && !s.Template.Shadow {
+			if err := p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range p.result.Undecided {
+		u := &p.result.Undecided[i]
+		m.undecided.WithLabelValues(u.Template.Pool, u.Template.Mapping).Inc()
+		p.w.reports.undecided(u, at)
+	}
+	for _, k := range p.result.Shadow {
+		m.shadow.WithLabelValues(k.Template.Pool, k.Template.Mapping).Inc()
+		p.w.reports.shadow(k, at)
+	}
+	return nil
 }
 
 // notYet is a record that cannot be decoded for now, through no fault of its own.

@@ -6,12 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are a worker's counters. Every label is of a closed set.
+// metrics are a worker's counters. Every label is of a closed set: words of ours, or names of pools and mappings as the files have
+// them.
 type metrics struct {
-	changes, keys, copies, gaps prometheus.Counter
-	ignored, skipped, parked    *prometheus.CounterVec
-	lag                         prometheus.Histogram
-	partitions                  prometheus.Gauge
+	changes, keys, copies, refreshes, gaps      prometheus.Counter
+	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
+	lag                                         prometheus.Histogram
+	partitions                                  prometheus.Gauge
 }
 
 // newMetrics registers them; its error is a registry that has them already.
@@ -19,17 +20,20 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "invalidator", Subsystem: "worker", Name: name, Help: help})
 	}
-	vec := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "invalidator", Subsystem: "worker", Name: name, Help: help}, []string{label})
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "invalidator", Subsystem: "worker", Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		changes: counter("changes_total", "Row changes that a mapping wants."),
-		keys:    counter("keys_total", "Keys derived from row changes."),
-		copies:  counter("copies_total", "Deletes of copies handed to nodes, all rounds."),
-		gaps:    counter("gaps_total", "Ranges of the log that were lost before they were read."),
-		ignored: vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
-		skipped: vec("skipped_total", "Templates that gave no key for an image of a row.", "reason"),
-		parked:  vec("parked_total", "Records put on the dead-letter topic.", "kind"),
+		changes:   counter("changes_total", "Row changes that a mapping wants."),
+		keys:      counter("keys_total", "Keys derived from row changes."),
+		copies:    counter("copies_total", "Deletes and stale marks of copies handed to nodes, all rounds."),
+		refreshes: counter("refresh_requests_total", "Requests to rebuild a key's value that were written."),
+		gaps:      counter("gaps_total", "Ranges of the log that were lost before they were read."),
+		ignored:   vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
+		skipped:   vec("skipped_total", "Templates that gave no key for an image of a row.", "pool", "reason"),
+		undecided: vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
+		shadow:    vec("shadow_keys_total", "Keys of templates in shadow: nothing was done with them.", "pool", "mapping"),
+		parked:    vec("parked_total", "Records put on the dead-letter topic.", "kind"),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "invalidator", Subsystem: "worker", Name: "commit_to_issue_seconds",
 			Help:    "From the commit in the database until the first round is issued.",
@@ -41,7 +45,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	var taken error
-	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.gaps, m.ignored, m.skipped, m.parked, m.lag, m.partitions} {
+	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.ignored, m.skipped, m.undecided, m.shadow,
+		m.parked, m.lag, m.partitions} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

@@ -37,6 +37,7 @@ type partition struct {
 	window window
 	later  queue     // in the order of due: all wait the same settle after an acknowledgement
 	acked  []*change // what settle took last, for its room
+	owed   refreshes
 	result mapping.Result
 	copies []sink.Copy
 	retry  time.Time     // no record is taken before: the first that waits could not be decoded
@@ -55,6 +56,7 @@ type partition struct {
 		paused  bool
 		acked   []*change
 		refused []refusal
+		written []request // or not: their err says
 	}
 }
 
@@ -107,6 +109,9 @@ func (p *partition) idle() time.Duration {
 	if !p.retry.IsZero() {
 		d = min(d, time.Until(p.retry))
 	}
+	if len(p.owed.failed) > 0 {
+		d = min(d, time.Until(p.owed.again))
+	}
 	return d
 }
 
@@ -119,11 +124,11 @@ func (p *partition) step(ctx context.Context) (more bool, err error) {
 	return p.take(ctx)
 }
 
-// settle moves acknowledged changes on: to their next round, or to the finished.
+// settle moves acknowledged changes on: to their next round, to their refresh requests, or to the finished.
 func (p *partition) settle(ctx context.Context) {
 	p.mu.Lock()
-	acked, refused := p.mu.acked, p.mu.refused
-	p.mu.acked, p.mu.refused = p.acked[:0], nil
+	acked, refused, written := p.mu.acked, p.mu.refused, p.mu.written
+	p.mu.acked, p.mu.refused, p.mu.written = p.acked[:0], nil, nil
 	p.mu.Unlock()
 	for _, r := range refused {
 		rec := changelog.Record{Offset: r.c.offset, Key: []byte(r.cp.Key)}
@@ -134,15 +139,22 @@ func (p *partition) settle(ctx context.Context) {
 	now := time.Now()
 	for _, c := range acked {
 		p.w.observe(c, now)
-		if c.round < c.rounds {
+		switch {
+		case c.round < c.rounds:
 			c.due = now.Add(p.w.opts.Settle)
 			p.later.push(c)
-		} else {
+		case len(c.requests) > 0:
+			p.askFor(ctx, c)
+		default:
 			c.finished = true
 		}
 	}
 	clear(acked)
 	p.acked = acked
+	for _, r := range written {
+		p.answered(r)
+	}
+	p.askAgain(ctx)
 }
 
 // issueDue issues the rounds that are due, and reports whether there were any.

@@ -66,6 +66,7 @@ type Options struct {
 	Snapshots  *Snapshots
 	Deleter    sink.Deleter
 	Parker     Parker
+	Refresher  Refresher
 	Gaps       GapRecorder
 	Settle     time.Duration // from a round's last acknowledgement to the next round
 	Observer   func(Round)   // nil: none. Called from partitions' goroutines; must not block
@@ -84,7 +85,7 @@ type Worker struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	skips   *skipReporter
+	reports *reporter
 	group   pauser
 
 	mu         sync.Mutex // guards partitions
@@ -103,7 +104,7 @@ func New(opts Options) (*Worker, error) {
 		return nil, fmt.Errorf("registering a worker's metrics: %w", err)
 	}
 	return &Worker{
-		opts: opts, log: opts.Log, metrics: m, skips: newSkipReporter(opts.Log),
+		opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
 		partitions: map[changelog.Partition]*partition{},
 	}, nil
 }

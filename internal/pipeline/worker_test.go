@@ -1,10 +1,10 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
@@ -297,6 +299,9 @@ type rig struct {
 	gaps   *fakeGaps
 	group  *fakeGroup
 	views  *views
+	log    syncBuffer
+
+	refresher *fakeRefresher
 }
 
 const plainRing = `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[{"addr":"n2:1","zone":"b"}]}]}`
@@ -313,8 +318,10 @@ mappings:
       - user:by-email:{email|lower}
 `
 
-func newRig(t testing.TB) *rig {
-	f, problems := mapping.Parse("users.yaml", []byte(usersFile))
+func newRig(t testing.TB) *rig { return newRigOf(t, usersFile) }
+
+func newRigOf(t testing.TB, file string) *rig {
+	f, problems := mapping.Parse("users.yaml", []byte(file))
 	if mapping.HasErrors(problems) {
 		t.Fatal(problems)
 	}
@@ -322,12 +329,13 @@ func newRig(t testing.TB) *rig {
 	if mapping.HasErrors(problems) {
 		t.Fatal(problems)
 	}
-	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, group: &fakeGroup{}, views: &views{}}
+	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, group: &fakeGroup{}, views: &views{}}
 	r.views.store(view(t, plainRing, nil))
+	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	w, err := New(Options{
 		Sources:   []*Source{{Name: "shop", Pattern: changelog.ChangeTopics("shop"), Decode: envelope.Config{Format: envelope.Auto}}},
-		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Gaps: r.gaps, Settle: settle,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Refresher: r.refresher, Gaps: r.gaps,
+		Settle: settle, Log: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -349,6 +357,24 @@ func view(t testing.TB, record string, hot map[string]int) *registry.View {
 		t.Fatal(err)
 	}
 	return &registry.View{Topology: topology, Hot: sink.NewHotKeys(1, hot)}
+}
+
+// syncBuffer is a log that a test may read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func (r *rig) send(offset int64, c *cdc.RowChange) {
@@ -457,6 +483,33 @@ func (p *fakeParker) offsets() []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.parked)
+}
+
+// fakeRefresher keeps what it is asked for, and fails as long as it is told to.
+type fakeRefresher struct {
+	fail atomic.Int64 // how many requests more
+	mu   sync.Mutex
+	got  []changelog.RefreshRequest
+}
+
+func (f *fakeRefresher) Request(_ context.Context, r changelog.RefreshRequest, done func(error)) {
+	if f.fail.Add(-1) >= 0 {
+		done(errors.New("the broker is away"))
+		return
+	}
+	f.mu.Lock()
+	f.got = append(f.got, r)
+	f.mu.Unlock()
+	done(nil)
+}
+
+// take returns the requests since the last take.
+func (f *fakeRefresher) take() []changelog.RefreshRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got := f.got
+	f.got = nil
+	return got
 }
 
 type fakeGaps struct{ losses []changelog.Loss }
