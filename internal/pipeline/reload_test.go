@@ -11,18 +11,12 @@ import (
 	"invalidator/mapping"
 )
 
-// versionOf is a set that reads the columns in another order than its predecessor, so that a row decoded for one and mapped by
-// the other gives keys of neither.
+// versionOf is a set that reads another column than its predecessor, so that a row decoded for one and mapped by the other gives no
+// key.
 func versionOf(t testing.TB, n int) *mapping.Set {
 	t.Helper()
-	templates := []string{"user:v%d:id:{id}", "user:v%d:mail:{email}"}
-	if n%2 == 1 {
-		slices.Reverse(templates)
-	}
-	text := "version: 1\nteam: profiles\npools: [user]\nmappings:\n  - name: user\n    table: shop.users\n    keys:\n"
-	for _, k := range templates {
-		text += fmt.Sprintf("      - "+k+"\n", n)
-	}
+	text := fmt.Sprintf("version: 1\nteam: profiles\npools: [user]\nmappings:\n  - name: user\n    table: shop.users\n    keys: ['user:v%d:a:{%[2]s}', 'user:v%[1]d:b:{%[2]s}']\n",
+		n, []string{"id", "email"}[n%2])
 	f, problems := mapping.Parse("users.yaml", []byte(text))
 	if mapping.HasErrors(problems) {
 		t.Fatal(problems)
@@ -55,7 +49,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		offset := int64(0)
 		for n := range sets {
 			for range each {
-				r.send(offset, update(fmt.Sprint(offset), "a@x.test", "a@x.test"))
+				r.send(offset, update(fmt.Sprint(offset), fmt.Sprint(offset), fmt.Sprint(offset)))
 				last[offset] = n
 				offset++
 			}
@@ -75,7 +69,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			var by int
 			if got := rounds[o]; len(got) != plainRounds || got[0] != got[1] {
 				t.Fatalf("change %d: rounds %q", o, got)
-			} else if _, err := fmt.Sscanf(got[0], "[user:v%d:", &by); err != nil || got[0] != fmt.Sprintf("[user:v%d:id:%d user:v%[1]d:mail:a@x.test]", by, o) {
+			} else if _, err := fmt.Sscanf(got[0], "[user:v%d:", &by); err != nil || got[0] != fmt.Sprintf("[user:v%d:a:%d user:v%[1]d:b:%[2]d]", by, o) {
 				t.Fatalf("change %d is mapped as by no set: %s", o, got[0])
 			}
 			if by < last[o] {
