@@ -22,6 +22,9 @@
 //
 // A file's own tests run against its own mappings (File.RunTests), so that what one team adds never breaks another's.
 //
+// Set.Reload gives the set that comes after one in force: a file that fails, or takes what another has in force, stays as it
+// last was, and every other file goes in.
+//
 // The tools' own questions: Set.Lint (what a reviewer would ask), Set.LintTables (the files against tables as databases describe
 // them), Diff (two sets by key family, and what the caches need after a merge), ParseRow (a change typed by hand), JSONSchema
 // (a file's structure, for editors; one corpus in testdata/schema goes through it and the loader).

@@ -296,3 +296,20 @@ func TestSentKeys(t *testing.T) {
 		})
 	}
 }
+
+// Whatever a record's key is, its request can be written.
+func FuzzRowKey(f *testing.F) {
+	for _, seed := range []string{`{"id":1}`, `{"schema":{},"payload":{"id":1}}`, `{"schema":{},"payload":`, "null", "", "\x00\x01", "{\"a\":\"\xff\"}", strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000)} {
+		f.Add([]byte(seed))
+	}
+	row := &cdc.RowChange{Columns: cdc.NewColumns([]cdc.Column{{Name: "id"}}), KeyColumns: []string{"id"}, After: cdc.Row{{Kind: cdc.Text, S: "\xff"}}}
+	f.Fuzz(func(t *testing.T, recordKey []byte) {
+		key := rowKey(row, recordKey)
+		if _, err := json.Marshal(changelog.RefreshRequest{Row: key}); err != nil {
+			t.Fatalf("%q: %v", key, err)
+		}
+		if len(key) > maxRowKey {
+			t.Errorf("%d bytes", len(key))
+		}
+	})
+}

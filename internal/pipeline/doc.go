@@ -8,4 +8,8 @@
 // while the partition is still owned; that a record which cannot be decoded is parked on the dead-letter topic before the
 // watermark passes it, and the partition stops if parking fails; that a record which cannot be decoded for now (its schema's
 // registry is away) is waited for, while the rounds of what was issued go on; that what a partition holds in memory is bounded.
+//
+// What is done with a key is its template's to say: its copies are deleted or marked stale, in every round; a refresh is asked for
+// on the refresh topic after the last round, and the change is finished when the request is written; in shadow nothing is done.
+// Every skip, undecided condition and key in shadow is counted, and named in the log not more often than a person can read.
 package pipeline

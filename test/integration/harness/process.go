@@ -119,6 +119,9 @@ func (p *Process) Wait() int {
 func (p *Process) Pause()    { p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *Process) Continue() { p.cmd.Process.Signal(syscall.SIGCONT) }
 
+// Hangup sends SIGHUP.
+func (p *Process) Hangup() { p.cmd.Process.Signal(syscall.SIGHUP) }
+
 // Log is what the process has written so far.
 func (p *Process) Log() string {
 	b, err := os.ReadFile(p.log.Name())
