@@ -70,11 +70,13 @@ func unescape(c byte) byte {
 	return c
 }
 
-// labelList writes labels as a column's definition has them.
+var labelEscapes = strings.NewReplacer(`\`, `\\`, `'`, `''`)
+
+// labelList writes labels as the catalogue has them: quotes and backslashes doubled.
 func labelList(labels []string) string {
 	quoted := make([]string, len(labels))
 	for i, l := range labels {
-		quoted[i] = "'" + strings.ReplaceAll(l, "'", "''") + "'"
+		quoted[i] = "'" + labelEscapes.Replace(l) + "'"
 	}
 	return "(" + strings.Join(quoted, ",") + ")"
 }
