@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"invalidator/cdc"
 	"invalidator/internal/obs"
 	"invalidator/mapping"
 )
@@ -260,5 +262,35 @@ func link(t *testing.T, to, at string) {
 	t.Helper()
 	if err := errors.Join(os.Symlink(to, at+"_tmp"), os.Rename(at+"_tmp", at)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A feeder's slim records keep what the mappings in force name, also for a source that runs already.
+func TestFeederKeepsWhatIsInForce(t *testing.T) {
+	set := func(text string) *mapping.Set {
+		f, problems := mapping.Parse("users.yaml", []byte(text))
+		if mapping.HasErrors(problems) {
+			t.Fatal(problems)
+		}
+		s, _ := mapping.NewSet([]*mapping.File{f})
+		return s
+	}
+	c := parse(t, t.TempDir(), "sources: [{name: shop, type: mysql, hosts: [a:1], user: u, include: [shop.*]}]\n")
+	var keep atomic.Pointer[kept]
+	keep.Store(&kept{set: set(usersMapping)})
+	sources, err := (&Feed{Config: c, Log: quiet}).sources(&keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := cdc.TableID{Schema: "shop", Table: "users"}
+	if got := sources[0].Keep(users); !slices.Equal(got, []string{"id"}) {
+		t.Errorf("kept %q", got)
+	}
+	keep.Store(&kept{set: set(strings.Replace(usersMapping, "{id}", "{id}:{email}", 1))})
+	if got := sources[0].Keep(users); !slices.Equal(got, []string{"id", "email"}) {
+		t.Errorf("kept %q after a reload", got)
+	}
+	if got := sources[0].Keep(cdc.TableID{Schema: "shop", Table: "other"}); got != nil {
+		t.Errorf("kept %q of a table that nobody maps", got)
 	}
 }
