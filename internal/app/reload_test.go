@@ -199,6 +199,26 @@ func TestReloadSurvivesTheFolder(t *testing.T) {
 	})
 }
 
+// A link to the whole folder is followed where it leads now, without a notice.
+func TestReloadFollowsALinkToTheFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openFolder(t)
+		if err := os.Rename(f.dir, f.dir+"-1"); err != nil {
+			t.Fatal(err)
+		}
+		link(t, f.dir+"-1", f.dir)
+		f.start(t)
+		if err := os.Mkdir(f.dir+"-2", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, f.dir+"-2", "orders.yaml", ordersMapping+"# 2\n")
+		link(t, f.dir+"-2", f.dir)
+		time.Sleep(reloadPoll)
+		f.wantSwaps(t, 1)
+		f.wantLog(t, `files="[orders.yaml changed users.yaml removed]"`, 1)
+	})
+}
+
 // SIGHUP reads at once, and is answered in the log also where there is nothing to change.
 func TestReloadOnHup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
