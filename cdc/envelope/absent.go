@@ -57,8 +57,8 @@ type sentCheck struct {
 	others []int // the wanted columns outside the key
 }
 
-func (r *reading) sentCheck(which string) sentCheck {
-	return sentCheck{flat: r.isFlat, on: which == "before" && r.table.connector == cdc.Postgres && len(r.key) > 0}
+func (r *reading) sentCheck(which int) sentCheck {
+	return sentCheck{others: r.s.others[:0], flat: r.isFlat, on: which == rowBefore && r.table.connector == cdc.Postgres && len(r.key) > 0}
 }
 
 // see looks at one column of the image.
@@ -77,6 +77,7 @@ func (c *sentCheck) see(r *reading, name, value []byte) {
 	}
 	if i := r.cols.Index(string(name)); i >= 0 {
 		c.others = append(c.others, i)
+		r.s.others = c.others
 	}
 }
 

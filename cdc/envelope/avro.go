@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -108,10 +109,10 @@ func quoted(s string) []byte {
 	return b
 }
 
-// json writes a record as JSON.
-func (s *avroSchema) json(raw []byte) ([]byte, error) {
+// json appends a record as JSON.
+func (s *avroSchema) json(out, raw []byte) ([]byte, error) {
 	in := avroReader{b: raw, limit: minJSON + maxGrowth*len(raw)}
-	out, err := s.top.append(make([]byte, 0, 2*len(raw)+256), &in)
+	out, err := s.top.append(slices.Grow(out, 2*len(raw)+256), &in)
 	if err == nil && len(in.b) > 0 {
 		err = fmt.Errorf("%d bytes after the record (written with another schema?)", len(in.b))
 	}
@@ -162,16 +163,16 @@ func (t *avroType) append(out []byte, in *avroReader) ([]byte, error) {
 		return strconv.AppendInt(out, n, 10), err
 	case avroBytes:
 		b, err := in.bytes()
-		return appendBase64(out, string(b)), err
+		return appendBase64(out, view(b)), err
 	case avroFixed:
 		b, err := in.take(int64(t.size))
-		return appendBase64(out, string(b)), err
+		return appendBase64(out, view(b)), err
 	case avroString:
 		b, err := in.bytes()
 		if err != nil {
 			return out, err
 		}
-		return appendString(out, string(b))
+		return appendString(out, view(b))
 	case avroEnum, avroUnion:
 		i, err := in.long()
 		if err != nil {
@@ -279,7 +280,7 @@ func (t *avroType) appendBlocks(out []byte, in *avroReader) ([]byte, error) {
 				if err != nil {
 					return out, err
 				}
-				if out, err = appendString(out, string(name)); err != nil {
+				if out, err = appendString(out, view(name)); err != nil {
 					return out, err
 				}
 				out = append(out, ':')

@@ -1,6 +1,7 @@
 package envelope_test
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -44,8 +45,9 @@ func BenchmarkDecode(b *testing.B) {
 			}
 			b.SetBytes(int64(len(rec.Value)))
 			b.ReportAllocs()
+			var s envelope.Scratch
 			for b.Loop() {
-				if _, _, err := d.Decode(rec); err != nil {
+				if _, _, err := d.DecodeInto(context.Background(), rec, &s); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -73,8 +75,9 @@ func BenchmarkDecodeAvro(b *testing.B) {
 	b.Run("avro", func(b *testing.B) {
 		b.SetBytes(int64(len(rec.Value)))
 		b.ReportAllocs()
+		var s envelope.Scratch
 		for b.Loop() {
-			if _, _, err := d.Decode(rec); err != nil {
+			if _, _, err := d.DecodeInto(context.Background(), rec, &s); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -97,8 +100,9 @@ func BenchmarkDecodeUnmapped(b *testing.B) {
 	d := decoder(b, all(nil))
 	rec := recs["ours"]
 	b.ReportAllocs()
+	var s envelope.Scratch
 	for b.Loop() {
-		if _, _, err := d.Decode(rec); err != nil {
+		if _, _, err := d.DecodeInto(context.Background(), rec, &s); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -128,8 +132,9 @@ func BenchmarkDecodeWide(b *testing.B) {
 	d := decoder(b, all(columns("column_0 text", true)))
 	b.SetBytes(int64(len(rec.Value)))
 	b.ReportAllocs()
+	var s envelope.Scratch
 	for b.Loop() {
-		if _, _, err := d.Decode(rec); err != nil {
+		if _, _, err := d.DecodeInto(context.Background(), rec, &s); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,9 +1,7 @@
 package envelope
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -40,6 +38,7 @@ type Decoder struct {
 	tables      cache[*table]
 	schemas     cache[*lastSchema] // by topic, and whether of the key
 	avro        cache[*avroSchema] // by schema id
+	keyPlan     lastPlan           // for keys without a schema
 }
 
 // NewDecoder checks the configuration.
@@ -76,12 +75,24 @@ func (d *Decoder) Decode(rec Record) (c *cdc.RowChange, ignored string, err erro
 // DecodeContext is Decode with a context for the schema source, the one thing that it may wait for. A DecodeError that is
 // Retryable is not the record's fault: it must be tried again, never parked.
 func (d *Decoder) DecodeContext(ctx context.Context, rec Record) (c *cdc.RowChange, ignored string, err error) {
-	var at spot
-	if err = d.translate(ctx, &rec); err == nil {
-		c, ignored, err = d.decode(&rec, &at)
+	if c, ignored, err = d.DecodeInto(ctx, rec, new(Scratch)); c != nil {
+		c = own(c)
+	}
+	return c, ignored, err
+}
+
+// DecodeInto is DecodeContext without a copy: the change lies in s, and its texts in s or in the record itself. It is good until
+// s is used again or Reset, and while the record's bytes stay what they are; who keeps any of it must clone it, or use Decode.
+// Source, Connector, TableID, Columns and KeyColumns are shared and may be kept.
+func (d *Decoder) DecodeInto(ctx context.Context, rec Record, s *Scratch) (c *cdc.RowChange, ignored string, err error) {
+	s.Reset()
+	r := &s.reading
+	r.d, r.s, r.rec = d, s, rec
+	if err = r.translate(ctx); err == nil {
+		c, ignored, err = r.decode()
 	}
 	if err != nil {
-		return nil, "", &DecodeError{Topic: rec.Topic, Table: at.table, Column: at.column, Err: err}
+		return nil, "", &DecodeError{Topic: rec.Topic, Table: r.at.table, Column: r.at.column, Err: err}
 	}
 	return c, ignored, nil
 }
@@ -92,22 +103,22 @@ type spot struct {
 	column string
 }
 
-func (d *Decoder) decode(rec *Record, at *spot) (*cdc.RowChange, string, error) {
-	if d.conf.Format == Maxwell {
-		return d.maxwell(rec, at)
+func (r *reading) decode() (*cdc.RowChange, string, error) {
+	if r.d.conf.Format == Maxwell {
+		return r.maxwell()
 	}
-	if rec.Value == nil {
-		return d.tombstone(rec, at)
+	if r.rec.Value == nil {
+		return r.tombstone()
 	}
-	payload, schema, err := d.unwrap(rec, inValue)
+	payload, schema, err := r.d.unwrap(&r.rec, inValue)
 	if err != nil {
 		return nil, "", err
 	}
 	if string(payload) == "null" {
-		return d.tombstone(rec, at)
+		return r.tombstone()
 	}
-	r := reading{d: d, rec: rec, at: at, schema: schema}
-	if d.conf.Format == Unwrapped {
+	r.schema = schema
+	if r.d.conf.Format == Unwrapped {
 		return r.flat(payload)
 	}
 	if err := r.env.parse(payload); err != nil {
@@ -122,8 +133,9 @@ func (d *Decoder) decode(rec *Record, at *spot) (*cdc.RowChange, string, error) 
 // reading is one record being decoded.
 type reading struct {
 	d      *Decoder
-	rec    *Record
-	at     *spot
+	s      *Scratch
+	rec    Record
+	at     spot
 	schema *schema // nil where none wraps the value
 	isFlat bool    // the row stands without an envelope
 	env    envelope
@@ -181,13 +193,14 @@ func (r *reading) wanted(op cdc.Op) (_ cdc.Op, ignored string) {
 
 // newChange fills what source and transaction say.
 func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
-	c := &cdc.RowChange{
+	c := &r.s.change
+	*c = cdc.RowChange{
 		Source: r.table.source, Connector: r.table.connector, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
-		CommitTime: r.src.time(), Position: r.src.position(), Tx: r.src.tx(),
+		CommitTime: r.src.time(), Position: r.src.position(&r.s.texts), Tx: r.src.tx(&r.s.texts),
 	}
 	id, order := r.env.transactionIn()
 	if c.Tx == "" {
-		c.Tx = textOf(id)
+		c.Tx = r.s.texts.of(id)
 	}
 	if order > 0 {
 		c.Ordinal = order - 1
@@ -212,9 +225,9 @@ func (r *reading) message() (*cdc.RowChange, error) {
 		}
 		switch string(name) {
 		case "prefix":
-			c.Prefix = textOf(value)
+			c.Prefix = r.s.texts.of(value)
 		case "content":
-			if c.Content, err = base64Of(value); err != nil {
+			if c.Content, err = r.s.texts.base64(value); err != nil {
 				return nil, fmt.Errorf("reading message.content: %w", err)
 			}
 		}
@@ -224,10 +237,10 @@ func (r *reading) message() (*cdc.RowChange, error) {
 // images decodes before and after, and checks that the op's own image is there.
 func (r *reading) images(c *cdc.RowChange) error {
 	var err error
-	if c.Before, err = r.image("before", r.env.before); err != nil {
+	if c.Before, err = r.image(rowBefore, r.env.before); err != nil {
 		return err
 	}
-	if c.After, err = r.image("after", r.env.after); err != nil {
+	if c.After, err = r.image(rowAfter, r.env.after); err != nil {
 		return err
 	}
 	if c.Op != cdc.Delete {
@@ -237,7 +250,7 @@ func (r *reading) images(c *cdc.RowChange) error {
 		return nil
 	}
 	if c.Before == nil && len(r.rec.Key) > 0 && string(r.rec.Key) != "null" {
-		c.Before, err = r.d.keyRow(r.rec, r.table.connector, r.cols, r.at)
+		c.Before, err = r.keyRow(r.table.connector)
 	}
 	if err == nil && c.Before == nil {
 		return errors.New("a delete without a before image or key: nothing says which row (a table without replica identity?)")
@@ -246,21 +259,21 @@ func (r *reading) images(c *cdc.RowChange) error {
 }
 
 // image decodes the wanted columns of one image; nil for null.
-func (r *reading) image(which string, raw []byte) (cdc.Row, error) {
+func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
 	if r.src.ours != nil {
 		return r.ownImage(which, raw)
 	}
-	row := make(cdc.Row, len(r.cols.List))
+	row := r.s.row(which, len(r.cols.List))
 	forms := r.forms()
 	m := members{s: scanner{b: raw}}
 	sent := r.sentCheck(which)
 	for {
 		name, value, ok, err := m.next()
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", which, err)
+			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
 		if !ok {
 			break
@@ -272,10 +285,10 @@ func (r *reading) image(which string, raw []byte) (cdc.Row, error) {
 		}
 		if row[i].Kind != cdc.Absent {
 			r.at.column = r.cols.List[i].Name
-			return nil, fmt.Errorf("reading %s: the field stands twice", which)
+			return nil, fmt.Errorf("reading %s: the field stands twice", rowNames[which])
 		}
 		if !r.d.placeholder.is(value) {
-			row[i] = forms[i].value(value)
+			row[i] = forms[i].value(&r.s.texts, value)
 		}
 	}
 	sent.apply(row)
@@ -283,18 +296,17 @@ func (r *reading) image(which string, raw []byte) (cdc.Row, error) {
 }
 
 // ownImage decodes an image that our own feeder wrote.
-func (r *reading) ownImage(which string, raw []byte) (cdc.Row, error) {
-	row := make(cdc.Row, len(r.cols.List))
-	var buf [32]ownKind
-	kinds, err := r.src.marker.kinds(buf[:0], r.cols, which == "before")
-	if err != nil {
+func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
+	row := r.s.row(which, len(r.cols.List))
+	kinds, err := r.src.marker.kinds(r.s.kinds[:0], r.cols, which == rowBefore)
+	if r.s.kinds = kinds; err != nil {
 		return nil, err
 	}
 	m := members{s: scanner{b: raw}}
 	for {
 		name, value, ok, err := m.next()
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", which, err)
+			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
 		if !ok {
 			return row, nil
@@ -306,58 +318,16 @@ func (r *reading) ownImage(which string, raw []byte) (cdc.Row, error) {
 		if row[i].Kind != cdc.Absent {
 			err = errors.New("the field stands twice")
 		} else {
-			row[i], err = kinds[i].value(value, r.table.connector)
+			row[i], err = kinds[i].value(&r.s.texts, value, r.table.connector)
 		}
 		if err != nil {
 			r.at.column = r.cols.List[i].Name
-			return nil, fmt.Errorf("reading %s: %w", which, err)
+			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
 	}
 }
 
 func isNull(raw []byte) bool { return raw == nil || string(raw) == "null" }
-
-// textOf is the text of a JSON string, or of anything else as it stands; empty for null.
-func textOf(raw []byte) string {
-	if isNull(raw) {
-		return ""
-	}
-	if raw[0] != '"' {
-		return string(raw)
-	}
-	text, _ := unquote(raw)
-	return string(text)
-}
-
-var errNotBase64 = errors.New("not base64 text")
-
-// base64Of decodes a JSON string of base64, plain or URL-safe; nil for null.
-func base64Of(raw []byte) ([]byte, error) {
-	if isNull(raw) {
-		return nil, nil
-	}
-	if raw[0] != '"' {
-		return nil, errNotBase64
-	}
-	text, ok := unquote(raw)
-	if !ok {
-		return nil, errNotBase64
-	}
-	return fromBase64(text)
-}
-
-func fromBase64(text []byte) ([]byte, error) {
-	enc := base64.StdEncoding
-	if bytes.ContainsAny(text, "-_") {
-		enc = base64.URLEncoding
-	}
-	out := make([]byte, 0, enc.DecodedLen(len(text)))
-	out, err := enc.AppendDecode(out, text)
-	if err != nil {
-		return nil, errNotBase64
-	}
-	return out, nil
-}
 
 func checkText(b []byte) error {
 	if !utf8.Valid(b) {

@@ -43,7 +43,7 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	r.at.table = r.table.id
-	op, err := f.operation()
+	op, err := f.operation(&r.s.texts)
 	if err != nil {
 		return nil, "", err
 	}
@@ -56,9 +56,9 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 	switch op {
 	case cdc.Truncate:
 	case cdc.Delete:
-		c.Before, err = r.image("before", payload)
+		c.Before, err = r.image(rowBefore, payload)
 	default:
-		c.After, err = r.image("after", payload)
+		c.After, err = r.image(rowAfter, payload)
 	}
 	if err != nil {
 		return nil, "", err
@@ -112,13 +112,16 @@ func (r *reading) passedOn() (ignored string, envelope bool) {
 	case word == IgnoredTransaction && strings.HasSuffix(r.rec.Topic, transactionTopics), word == IgnoredDDL && nested:
 		return word, false
 	}
+	if !nested {
+		return "", false
+	}
 	_, err := r.env.operation()
-	return "", nested && err == nil
+	return "", err == nil
 }
 
 // operation: a row that does not say what happened to it was inserted or updated; an update is what misses nothing.
-func (f *flatFields) operation() (cdc.Op, error) {
-	if textOf(f.deleted) == "true" {
+func (f *flatFields) operation(t *texts) (cdc.Op, error) {
+	if t.of(f.deleted) == "true" {
 		return cdc.Delete, nil
 	}
 	if isNull(f.op) {

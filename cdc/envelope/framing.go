@@ -112,7 +112,8 @@ var errNoRegistry = errors.New("a schema id stands before the value, as of Avro 
 
 // translate writes the parts of a record that are Avro as the JSON that Debezium would have written, so that one reader serves
 // both. It leaves the caller's bytes alone.
-func (d *Decoder) translate(ctx context.Context, rec *Record) error {
+func (r *reading) translate(ctx context.Context) error {
+	d, rec := r.d, &r.rec
 	if d.conf.Schemas == nil {
 		if len(rec.Value) >= 5 && rec.Value[0] == magicID {
 			return errNoRegistry
@@ -128,9 +129,10 @@ func (d *Decoder) translate(ctx context.Context, rec *Record) error {
 		if err == nil && ok {
 			var s *avroSchema
 			if s, err = d.avroSchema(ctx, id); err == nil {
-				if *raw, err = s.json(body); err != nil {
+				if *raw, err = s.json(r.s.avro[p][:0], body); err != nil {
 					err = fmt.Errorf("schema %s: %w", id, err)
 				}
+				r.s.avro[p] = *raw
 				rec.schemas[p] = s.schema
 			}
 		}

@@ -199,7 +199,7 @@ func parseKind(raw []byte) (ownKind, bool) {
 }
 
 // value reads a value that our feeder wrote.
-func (k ownKind) value(raw []byte, conn cdc.Connector) (cdc.Value, error) {
+func (k ownKind) value(t *texts, raw []byte, conn cdc.Connector) (cdc.Value, error) {
 	switch raw[0] {
 	case 'n':
 		return cdc.Value{Kind: cdc.Null}, nil
@@ -211,22 +211,22 @@ func (k ownKind) value(raw []byte, conn cdc.Connector) (cdc.Value, error) {
 	kind := k.kind
 	switch kind {
 	case cdc.Absent, cdc.Text:
-		if raw[0] != '"' && !isJSONInt(string(raw)) {
+		if raw[0] != '"' && !isJSONInt(view(raw)) {
 			return cdc.Value{}, errors.New("our own envelope names the kind of a number that is no integer")
 		}
 		if kind = cdc.Text; raw[0] != '"' {
 			kind = cdc.Integer
 		}
 	case cdc.Bytes, cdc.Bytea, cdc.Unclear:
-		b, err := base64Of(raw)
-		return cdc.Value{Kind: kind, S: string(b), Why: k.why}, err
+		b, err := t.base64(raw)
+		return cdc.Value{Kind: kind, S: view(b), Why: k.why}, err
 	}
 	if raw[0] != '"' {
-		return cdc.Value{Kind: kind, S: string(raw)}, nil
+		return cdc.Value{Kind: kind, S: view(raw)}, nil
 	}
-	text, ok := unquote(raw)
+	text, ok := t.unquote(raw)
 	if !ok {
 		return cdc.Value{}, errNotUTF8
 	}
-	return cdc.Value{Kind: kind, S: string(text)}, nil
+	return cdc.Value{Kind: kind, S: view(text)}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,8 +66,8 @@ func (m *maxwellRecord) parse(raw []byte) error {
 }
 
 // operation is the op, or the word for why the record is no row change.
-func (m *maxwellRecord) operation() (op cdc.Op, ignored string, err error) {
-	switch typ := textOf(m.typ); typ {
+func (m *maxwellRecord) operation(t *texts) (op cdc.Op, ignored string, err error) {
+	switch typ := t.of(m.typ); typ {
 	case "insert":
 		return cdc.Insert, "", nil
 	case "update":
@@ -87,9 +86,10 @@ func (m *maxwellRecord) operation() (op cdc.Op, ignored string, err error) {
 }
 
 // maxwell reads one record of Maxwell's.
-func (d *Decoder) maxwell(rec *Record, at *spot) (*cdc.RowChange, string, error) {
+func (r *reading) maxwell() (*cdc.RowChange, string, error) {
+	rec := &r.rec
 	if rec.Value == nil || string(rec.Value) == "null" {
-		return d.maxwellTombstone(rec, at)
+		return r.maxwellTombstone()
 	}
 	if err := checkText(rec.Value); err != nil {
 		return nil, "", err
@@ -98,21 +98,22 @@ func (d *Decoder) maxwell(rec *Record, at *spot) (*cdc.RowChange, string, error)
 	if err := m.parse(rec.Value); err != nil {
 		return nil, "", err
 	}
-	op, ignored, err := m.operation()
+	op, ignored, err := m.operation(&r.s.texts)
 	if ignored != "" || err != nil {
 		return nil, ignored, err
 	}
-	r := reading{d: d, rec: rec, at: at, table: d.maxwellTable(m.database, m.table)}
-	at.table = r.table.id
+	r.table = r.d.maxwellTable(m.database, m.table)
+	r.at.table = r.table.id
 	if op, ignored = r.wanted(op); ignored != "" {
 		return nil, ignored, nil
 	}
 	if m.encrypted != nil || isNull(m.data) {
 		return nil, "", errors.New("no data (an encrypted record cannot be read: turn off Maxwell's encrypt)")
 	}
-	c := &cdc.RowChange{
+	c := &r.s.change
+	*c = cdc.RowChange{
 		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
-		Tx: textOf(m.xid), Ordinal: intOf(m.xoffset), Position: m.at(),
+		Tx: r.s.texts.of(m.xid), Ordinal: intOf(m.xoffset), Position: m.at(&r.s.texts),
 	}
 	if ts := intOf(m.ts); ts > 0 {
 		c.CommitTime = time.Unix(ts, 0).UTC()
@@ -124,9 +125,9 @@ func (d *Decoder) maxwell(rec *Record, at *spot) (*cdc.RowChange, string, error)
 }
 
 // at is the position, which Maxwell writes where it is told to.
-func (m *maxwellRecord) at() cdc.Position {
-	p := cdc.Position{GTIDSet: textOf(m.gtid)}
-	if file, pos, ok := strings.Cut(textOf(m.position), ":"); ok {
+func (m *maxwellRecord) at(t *texts) cdc.Position {
+	p := cdc.Position{GTIDSet: t.of(m.gtid)}
+	if file, pos, ok := strings.Cut(t.of(m.position), ":"); ok {
 		if n, err := strconv.ParseUint(pos, 10, 64); err == nil {
 			p.File, p.Pos = file, n
 		}
@@ -147,7 +148,7 @@ func (d *Decoder) maxwellTable(database, name []byte) *table {
 // maxwellImages decodes data and old. A column that is in neither is NULL, unless the record shows a null: then Maxwell writes
 // them, and the column was not sent. The old row is data overlaid with old, which has the changed columns alone.
 func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
-	row := make(cdc.Row, len(r.cols.List))
+	row := r.s.row(rowAfter, len(r.cols.List))
 	nulls, err := r.overlay("data", row, m.data)
 	if err != nil || c.Op != cdc.Update {
 		fillNulls(row, nulls)
@@ -156,7 +157,7 @@ func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
 		}
 		return err
 	}
-	old := make(cdc.Row, len(row))
+	old := r.s.row(rowOld, len(row))
 	if !isNull(m.old) {
 		oldNulls, err := r.overlay("old", old, m.old)
 		if err != nil {
@@ -164,7 +165,8 @@ func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
 		}
 		nulls = nulls || oldNulls
 	}
-	c.After, c.Before = row, slices.Clone(row)
+	c.After, c.Before = row, r.s.row(rowBefore, len(row))
+	copy(c.Before, row)
 	for i, v := range old {
 		switch {
 		case v.Kind != cdc.Absent:
@@ -207,12 +209,13 @@ func (r *reading) overlay(which string, row cdc.Row, raw []byte) (nulls bool, er
 			r.at.column = r.cols.List[i].Name
 			return nulls, fmt.Errorf("reading %s: the field stands twice", which)
 		}
-		row[i] = forms[i].value(value)
+		row[i] = forms[i].value(&r.s.texts, value)
 	}
 }
 
 // maxwellTombstone reads a record without a value, whose key names table and row.
-func (d *Decoder) maxwellTombstone(rec *Record, at *spot) (*cdc.RowChange, string, error) {
+func (r *reading) maxwellTombstone() (*cdc.RowChange, string, error) {
+	rec := &r.rec
 	if rec.Key == nil || string(rec.Key) == "null" {
 		return nil, IgnoredEmpty, nil
 	}
@@ -226,12 +229,12 @@ func (d *Decoder) maxwellTombstone(rec *Record, at *spot) (*cdc.RowChange, strin
 	if isNull(m.database) || isNull(m.table) {
 		return nil, "", errors.New("a tombstone, whose key does not name database and table (set Maxwell's kafka_key_format to hash)")
 	}
-	r := reading{d: d, rec: rec, at: at, table: d.maxwellTable(m.database, m.table)}
-	at.table = r.table.id
+	r.table = r.d.maxwellTable(m.database, m.table)
+	r.at.table = r.table.id
 	if _, ignored := r.wanted(cdc.Tomb); ignored != "" {
 		return nil, ignored, nil
 	}
-	row := make(cdc.Row, len(r.cols.List))
+	row := r.s.row(rowBefore, len(r.cols.List))
 	forms := r.forms()
 	in := members{s: scanner{b: rec.Key}}
 	for {
@@ -247,11 +250,12 @@ func (d *Decoder) maxwellTombstone(rec *Record, at *spot) (*cdc.RowChange, strin
 		}
 		for i, col := range r.cols.List {
 			if strings.EqualFold(col.Name, string(name)) {
-				row[i] = forms[i].value(value)
+				row[i] = forms[i].value(&r.s.texts, value)
 			}
 		}
 	}
-	return &cdc.RowChange{
+	r.s.change = cdc.RowChange{
 		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: cdc.Tomb, Columns: r.cols, KeyColumns: r.key, Before: row,
-	}, "", nil
+	}
+	return &r.s.change, "", nil
 }

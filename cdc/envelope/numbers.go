@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,11 +19,11 @@ const (
 // mayBeUnsigned reports whether an integer below zero may be a bigint unsigned that Debezium sent as a long.
 func (f *form) mayBeUnsigned() bool { return f.bits == 0 && (f.conn == "" || mysqlLike(f.conn)) }
 
-func (f *form) integer(raw []byte) cdc.Value {
+func (f *form) integer(t *texts, raw []byte) cdc.Value {
 	switch raw[0] {
 	case '"': // bigint.unsigned.handling.mode=precise or string
 		exact := form{reader: asDecimal, kind: cdc.Integer, conn: f.conn}
-		return exact.decimal(raw)
+		return exact.decimal(t, raw)
 	case 't', 'f':
 		if f.bits == 8 { // a converter has made tinyint(1) a boolean: 9 cannot be told from 1
 			return cdc.Value{Kind: cdc.Integer, S: boolText(raw[0] == 't', cdc.MySQL)}
@@ -37,7 +36,7 @@ func (f *form) integer(raw []byte) cdc.Value {
 	if !ok {
 		if f.reader == asItStands {
 			any := form{bits: 64}
-			return any.float(raw)
+			return any.float(t, raw)
 		}
 		return unclearValue(raw, "a number that is no integer")
 	}
@@ -55,7 +54,7 @@ func (f *form) integer(raw []byte) cdc.Value {
 		}
 		return cdc.Value{Kind: cdc.Integer, S: text}
 	}
-	wrapped := strconv.FormatUint(uint64(n)&(1<<bits-1), 10)
+	wrapped := t.uint(uint64(n) & (1<<bits - 1))
 	if f.unsigned {
 		return cdc.Value{Kind: cdc.Integer, S: wrapped}
 	}
@@ -73,7 +72,7 @@ func plainInteger(raw []byte) (text string, ok bool) {
 		if string(raw) == "-0" {
 			return "0", true
 		}
-		return string(raw), true
+		return view(raw), true
 	}
 	if raw[e] == '.' {
 		return "", false
@@ -91,19 +90,19 @@ func plainInteger(raw []byte) (text string, ok bool) {
 
 // decimal reads base64 of a big-endian two's complement number, or digits with their point. Where the two can be confused
 // (a text of digits alone, without a point, is base64 too), both are candidates.
-func (f *form) decimal(raw []byte) cdc.Value {
+func (f *form) decimal(t *texts, raw []byte) cdc.Value {
 	if raw[0] != '"' {
 		switch {
 		case f.exact && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9'):
-			return f.exactNumber(raw)
+			return f.exactNumber(t, raw)
 		case raw[0] == '{':
-			return variableDecimal(raw)
-		case f.kind == cdc.Integer && isJSONInt(string(raw)):
-			return cdc.Value{Kind: cdc.Integer, S: string(raw)}
+			return variableDecimal(t, raw)
+		case f.kind == cdc.Integer && isJSONInt(view(raw)):
+			return cdc.Value{Kind: cdc.Integer, S: view(raw)}
 		}
 		return unclearValue(raw, whyDouble)
 	}
-	text, ok := unquote(raw)
+	text, ok := t.unquote(raw)
 	if !ok {
 		return unclearValue(raw, whyText)
 	}
@@ -113,50 +112,52 @@ func (f *form) decimal(raw []byte) cdc.Value {
 	}
 	// Digits as base64 are a number below zero, which no bigint unsigned is.
 	if asDigits && (f.reader == asDecimalText || f.kind == cdc.Integer || len(text)%4 != 0 || bytes.ContainsAny(text, ".-") || text[0] > '9') {
-		return f.digitsValue(raw, string(text))
+		return f.digitsValue(t, raw, view(text))
 	}
 	if f.reader == asDecimalText {
 		return unclearValue(raw, "not the text of a number")
 	}
-	b, err := base64Of(raw)
+	b, err := t.base64(raw)
 	if err != nil {
 		return unclearValue(raw, err.Error())
 	}
 	if f.scale == unknown {
 		return unclearValue(raw, "base64 decimal without a scale (declare it under columns: decimal(10,2))")
 	}
-	value := unscaled(raw, b, f.scale, f.kind)
+	value := unscaled(t, raw, b, f.scale, f.kind)
 	if asDigits && value.Kind != cdc.Unclear {
-		return cdc.MaybeOneOf(value.S, string(text))
+		return cdc.MaybeOneOf(value.S, view(text))
 	}
 	return value
 }
 
 // exactNumber is a decimal that came as a JSON number with all its digits: 500.00, or 0E-10 as Java has it.
-func (f *form) exactNumber(raw []byte) cdc.Value {
-	mantissa, exponent, _ := strings.Cut(strings.ToUpper(string(raw)), "E")
+func (f *form) exactNumber(t *texts, raw []byte) cdc.Value {
+	mantissa, exponent, _ := strings.Cut(strings.ToUpper(view(raw)), "E")
 	shift, err := strconv.Atoi(strings.TrimPrefix(exponent, "+"))
 	if exponent != "" && err != nil || shift > maxScale || shift < -maxScale || len(raw) > maxNumber {
 		return unclearValue(raw, "no decimal number")
 	}
 	if exponent != "" {
 		whole, fraction, _ := strings.Cut(mantissa, ".")
-		mantissa = string(point([]byte(whole+fraction), len(fraction)-shift))
+		mantissa = t.point([]byte(whole+fraction), len(fraction)-shift)
 	}
-	return f.digitsValue(raw, mantissa)
+	return f.digitsValue(t, raw, mantissa)
 }
 
 // digitsValue is a number that came as its digits, with the zeros that its declared scale shows.
-func (f *form) digitsValue(raw []byte, text string) cdc.Value {
+func (f *form) digitsValue(t *texts, raw []byte, text string) cdc.Value {
 	_, fraction, pointed := strings.Cut(text, ".")
 	if pointed && f.kind == cdc.Integer {
 		return unclearValue(raw, "a number that is no integer")
 	}
 	if missing := f.scale - len(fraction); missing > 0 && missing <= maxScale && text[len(text)-1] <= '9' {
-		if !pointed {
-			text += "."
+		start := len(t.b)
+		if t.b = append(t.b, text...); !pointed {
+			t.b = append(t.b, '.')
 		}
-		text += strings.Repeat("0", missing)
+		t.b = appendZeros(t.b, missing)
+		text = t.textSince(start)
 	}
 	return cdc.Value{Kind: f.kind, S: text}
 }
@@ -171,7 +172,7 @@ func isDecimalText(text []byte) bool {
 	return n > 0 && n == len(text) && !bytes.ContainsAny(text, "eE")
 }
 
-func variableDecimal(raw []byte) cdc.Value {
+func variableDecimal(t *texts, raw []byte) cdc.Value {
 	const why = "a struct"
 	if raw[0] != '{' {
 		return unclearValue(raw, whyType)
@@ -195,66 +196,68 @@ func variableDecimal(raw []byte) cdc.Value {
 			return unclearValue(raw, why)
 		}
 	}
-	n, err := strconv.Atoi(string(scale))
+	n, err := strconv.Atoi(view(scale))
 	if err != nil {
 		return unclearValue(raw, why)
 	}
-	b, err := base64Of(value)
+	b, err := t.base64(value)
 	if err != nil {
 		return unclearValue(raw, why)
 	}
-	return unscaled(raw, b, n, cdc.Decimal)
+	return unscaled(t, raw, b, n, cdc.Decimal)
 }
 
 // unscaled writes a two's complement number with its decimal point.
-func unscaled(raw, b []byte, scale int, kind cdc.Kind) cdc.Value {
+func unscaled(t *texts, raw, b []byte, scale int, kind cdc.Kind) cdc.Value {
 	if len(b) == 0 || len(b) > maxNumber || scale > maxScale || scale < -maxScale {
 		return unclearValue(raw, "no decimal number")
 	}
-	var text []byte
+	var buf [24]byte
+	digits := buf[:0]
 	if len(b) <= 8 {
 		n := int64(int8(b[0]))
 		for _, c := range b[1:] {
 			n = n<<8 | int64(c)
 		}
-		text = strconv.AppendInt(make([]byte, 0, 24), n, 10)
+		digits = strconv.AppendInt(digits, n, 10)
 	} else {
 		n := new(big.Int).SetBytes(b)
 		if b[0] >= 0x80 {
 			n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
 		}
-		text = n.Append(nil, 10)
+		digits = n.Append(digits, 10)
 	}
-	return cdc.Value{Kind: kind, S: string(point(text, scale))}
+	return cdc.Value{Kind: kind, S: t.point(digits, scale)}
 }
 
-// point puts a decimal point before the last scale digits.
-func point(digits []byte, scale int) []byte {
-	first := 0
+// point writes digits with a decimal point before the last scale of them.
+func (t *texts) point(digits []byte, scale int) string {
+	start := len(t.b)
 	if digits[0] == '-' {
-		first = 1
+		t.b, digits = append(t.b, '-'), digits[1:]
 	}
-	switch {
-	case scale == 0:
-		return digits
-	case scale < 0:
-		if digits[first] == '0' {
-			return digits
+	switch whole := len(digits) - scale; {
+	case scale <= 0:
+		if t.b = append(t.b, digits...); digits[0] != '0' {
+			t.b = appendZeros(t.b, -scale)
 		}
-		return append(digits, bytes.Repeat([]byte{'0'}, -scale)...)
+	case whole <= 0:
+		t.b = append(appendZeros(append(t.b, '0', '.'), -whole), digits...)
+	default:
+		t.b = append(append(append(t.b, digits[:whole]...), '.'), digits[whole:]...)
 	}
-	if missing := scale + 1 - (len(digits) - first); missing > 0 {
-		digits = slices.Insert(digits, first, bytes.Repeat([]byte{'0'}, missing)...)
-	}
-	return slices.Insert(digits, len(digits)-scale, '.')
+	return t.textSince(start)
 }
 
-func (f *form) float(raw []byte) cdc.Value {
-	text := string(raw)
-	if raw[0] == '"' { // NaN and Infinity have no JSON number
-		text = textOf(raw)
+func appendZeros(b []byte, n int) []byte {
+	for range n {
+		b = append(b, '0')
 	}
-	n, err := strconv.ParseFloat(text, f.bits)
+	return b
+}
+
+func (f *form) float(t *texts, raw []byte) cdc.Value {
+	n, err := strconv.ParseFloat(t.of(raw), f.bits) // NaN and Infinity have no JSON number, and come as text
 	if err != nil {
 		return unclearValue(raw, "not a number")
 	}
@@ -262,5 +265,7 @@ func (f *form) float(raw []byte) cdc.Value {
 	if a := math.Abs(n); a != 0 && (a < 1e-6 || a >= 1e21) {
 		format = 'e'
 	}
-	return cdc.Value{Kind: cdc.Float, S: strconv.FormatFloat(n, format, -1, f.bits)}
+	start := len(t.b)
+	t.b = strconv.AppendFloat(t.b, n, format, -1, f.bits)
+	return cdc.Value{Kind: cdc.Float, S: t.textSince(start)}
 }

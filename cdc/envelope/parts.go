@@ -219,23 +219,23 @@ func (s *source) time() time.Time {
 	return time.Time{}
 }
 
-func (s *source) tx() string {
+func (s *source) tx(t *texts) string {
 	if !isNull(s.gtid) {
-		return textOf(s.gtid)
+		return t.of(s.gtid)
 	}
-	return textOf(s.txID)
+	return t.of(s.txID)
 }
 
-func (s *source) position() cdc.Position {
-	p := cdc.Position{File: textOf(s.file)}
+func (s *source) position(t *texts) cdc.Position {
+	p := cdc.Position{File: t.of(s.file)}
 	if pos := intOf(s.pos); pos > 0 {
 		p.Pos = uint64(pos)
 	}
 	if isNull(s.lsn) {
 		return p
 	}
-	if lsn, err := strconv.ParseUint(string(s.lsn), 10, 64); err == nil {
-		p.LSN = fmt.Sprintf("%X/%X", lsn>>32, uint32(lsn))
+	if lsn, err := strconv.ParseUint(view(s.lsn), 10, 64); err == nil {
+		p.LSN = t.lsn(lsn)
 	}
 	return p
 }
@@ -245,7 +245,7 @@ func intOf(raw []byte) int64 {
 	if isNull(raw) {
 		return 0
 	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
+	n, err := strconv.ParseInt(view(raw), 10, 64)
 	if err != nil {
 		return 0
 	}

@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -306,16 +305,15 @@ func (m *members) next() (name, value []byte, ok bool, err error) {
 	return name, value, err == nil, err
 }
 
-// unquote returns the text of a JSON string, which lies in raw itself where nothing is escaped. ok is false for half a
-// surrogate pair, which is no text.
+// unquote is texts.unquote for what is kept, or compared at once.
 func unquote(raw []byte) (text []byte, ok bool) {
-	in := raw[1 : len(raw)-1]
-	i := bytes.IndexByte(in, '\\')
-	if i < 0 {
-		return in, true
-	}
-	out := append(make([]byte, 0, len(in)), in[:i]...)
-	for i < len(in) {
+	var t texts
+	return t.unquote(raw)
+}
+
+// appendUnescaped appends the inside of a JSON string as the text that it stands for.
+func appendUnescaped(out, in []byte) (_ []byte, ok bool) {
+	for i := 0; i < len(in); {
 		if in[i] != '\\' {
 			out = append(out, in[i])
 			i++
@@ -331,7 +329,7 @@ func unquote(raw []byte) (text []byte, ok bool) {
 		if utf16.IsSurrogate(r) {
 			r = utf16.DecodeRune(r, hex4(in[i:]))
 			if r == utf8.RuneError {
-				return nil, false
+				return out, false
 			}
 			i += 6
 		}

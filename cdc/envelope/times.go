@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,19 +18,19 @@ const (
 const secondsADay = 24 * 60 * 60
 
 // count reads a whole number of units; text is what stands there instead, already as a text.
-func count(raw []byte) (n int64, text string, ok bool) {
+func count(t *texts, raw []byte) (n int64, text string, ok bool) {
 	if raw[0] == '"' {
-		b, ok := unquote(raw)
-		return 0, string(b), ok && len(b) > 0
+		b, ok := t.unquote(raw)
+		return 0, view(b), ok && len(b) > 0
 	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
+	n, err := strconv.ParseInt(view(raw), 10, 64)
 	return n, "", err == nil
 }
 
 func inYears(t time.Time) bool { return t.Year() >= 1 && t.Year() <= 9999 }
 
-func (f *form) date(raw []byte) cdc.Value {
-	days, text, ok := count(raw)
+func (f *form) date(t *texts, raw []byte) cdc.Value {
+	days, text, ok := count(t, raw)
 	if !ok {
 		return unclearValue(raw, whyTime)
 	}
@@ -40,27 +41,31 @@ func (f *form) date(raw []byte) cdc.Value {
 	if days < -bound || days > bound {
 		return unclearValue(raw, whyDate)
 	}
-	t := time.Unix(days*secondsADay, 0).UTC()
-	if !inYears(t) {
+	day := time.Unix(days*secondsADay, 0).UTC()
+	if !inYears(day) {
 		return unclearValue(raw, whyDate)
 	}
-	return cdc.Value{Kind: cdc.Text, S: t.Format(time.DateOnly)}
+	start := len(t.b)
+	t.b = day.AppendFormat(t.b, time.DateOnly)
+	return cdc.Value{Kind: cdc.Text, S: t.textSince(start)}
 }
 
-func (f *form) timestamp(raw []byte) cdc.Value {
-	n, text, ok := count(raw)
+func (f *form) timestamp(t *texts, raw []byte) cdc.Value {
+	n, text, ok := count(t, raw)
 	if !ok || text == "" && f.unit == 0 {
 		return unclearValue(raw, whyTime)
 	}
 	if text != "" {
-		return f.isoTimestamp(raw, text)
+		return f.isoTimestamp(t, raw, text)
 	}
 	seconds, rest := floorDiv(n, f.unit)
-	t := time.Unix(seconds, 0).UTC()
-	if !inYears(t) {
+	at := time.Unix(seconds, 0).UTC()
+	if !inYears(at) {
 		return unclearValue(raw, whyDate)
 	}
-	return f.withFraction(t.Format(time.DateTime), rest*(nanos/f.unit))
+	start := len(t.b)
+	t.b = at.AppendFormat(t.b, time.DateTime)
+	return f.withFraction(t, start, rest*(nanos/f.unit))
 }
 
 func floorDiv(n, by int64) (quotient, rest int64) {
@@ -72,14 +77,14 @@ func floorDiv(n, by int64) (quotient, rest int64) {
 }
 
 // isoTimestamp reads 2026-11-30T01:02:03.123456Z: Debezium writes the digits that the column declares.
-func (f *form) isoTimestamp(raw []byte, text string) cdc.Value {
-	t, err := time.Parse(time.RFC3339Nano, text)
+func (f *form) isoTimestamp(t *texts, raw []byte, text string) cdc.Value {
+	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		if t, err = time.Parse("2006-01-02T15:04:05.999999999", text); err != nil {
+		if at, err = time.Parse("2006-01-02T15:04:05.999999999", text); err != nil {
 			return unclearValue(raw, whyTime)
 		}
 	}
-	if t = t.UTC(); !inYears(t) {
+	if at = at.UTC(); !inYears(at) {
 		return unclearValue(raw, whyDate)
 	}
 	iso := *f
@@ -87,12 +92,14 @@ func (f *form) isoTimestamp(raw []byte, text string) cdc.Value {
 		_, fraction, _ := strings.Cut(text, ".")
 		iso.digits = digitsLen([]byte(fraction))
 	}
-	return iso.withFraction(t.Format(time.DateTime), int64(t.Nanosecond()))
+	start := len(t.b)
+	t.b = at.AppendFormat(t.b, time.DateTime)
+	return iso.withFraction(t, start, int64(at.Nanosecond()))
 }
 
 // time reads a time of day, or MySQL's span of up to 838 hours.
-func (f *form) time(raw []byte) cdc.Value {
-	n, text, ok := count(raw)
+func (f *form) time(t *texts, raw []byte) cdc.Value {
+	n, text, ok := count(t, raw)
 	if !ok || text == "" && f.unit == 0 {
 		return unclearValue(raw, whyTime)
 	}
@@ -107,11 +114,12 @@ func (f *form) time(raw []byte) cdc.Value {
 	if n < 0 || seconds > 1000*3600 {
 		return unclearValue(raw, whyTime)
 	}
-	b := append(make([]byte, 0, 32), sign...)
+	start := len(t.b)
+	b := append(t.b, sign...)
 	b = appendTwo(b, seconds/3600)
 	b = appendTwo(append(b, ':'), seconds/60%60)
-	b = appendTwo(append(b, ':'), seconds%60)
-	return f.withFraction(string(b), rest*(nanos/f.unit))
+	t.b = appendTwo(append(b, ':'), seconds%60)
+	return f.withFraction(t, start, rest*(nanos/f.unit))
 }
 
 func appendTwo(b []byte, n int64) []byte {
@@ -121,42 +129,50 @@ func appendTwo(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// withFraction adds a fraction of a second, given in nanoseconds, to whole seconds: with the declared digits, or as
-// Postgres does without trailing zeros. Where nothing declares the digits, each count that Debezium would write in this
-// unit is a candidate.
-func (f *form) withFraction(whole string, ns int64) cdc.Value {
-	digits := strconv.FormatInt(nanos+ns, 10)[1:] // nine of them
-	show := func(n int) string {
-		if n == 0 {
-			return whole
+// withFraction adds a fraction of a second, given in nanoseconds, to whole seconds, which stand in t from start on: with the
+// declared digits, or as Postgres does without trailing zeros. Where nothing declares the digits, each count that Debezium
+// would write in this unit is a candidate.
+func (f *form) withFraction(t *texts, start int, ns int64) cdc.Value {
+	var buf [20]byte
+	digits := strconv.AppendInt(buf[:0], nanos+ns, 10)[1:] // nine of them
+	needed := len(bytes.TrimRight(digits, "0"))
+	end := len(t.b)
+	show := func(n int, zone string) string {
+		if n > 0 {
+			t.b = append(append(t.b[:end], '.'), digits[:n]...)
 		}
-		return whole + "." + digits[:n]
+		t.b = append(t.b, zone...)
+		return t.textSince(start)
 	}
-	needed := len(strings.TrimRight(digits, "0"))
-	postgres := show(min(needed, 6))
+	zone := ""
 	if f.zoned {
-		postgres += "+00"
+		zone = "+00"
 	}
-	if f.conn == cdc.Postgres {
-		return cdc.Value{Kind: cdc.Text, S: postgres}
+	switch {
+	case f.conn == cdc.Postgres:
+		return cdc.Value{Kind: cdc.Text, S: show(min(needed, 6), zone)}
+	case f.conn != "" && f.digits != unknown:
+		return cdc.Value{Kind: cdc.Text, S: show(f.digits, "")}
 	}
-	var texts []string
-	if f.digits != unknown {
-		texts = append(texts, show(f.digits))
-	} else {
-		for _, n := range f.digitCounts(needed) {
-			texts = append(texts, show(n))
+	var all []string
+	for _, n := range f.digitCounts(needed) {
+		all = append(all, strings.Clone(show(n, "")))
+		t.b = t.b[:end]
+	}
+	if f.conn == "" { // a tombstone's key does not say which
+		if postgres := show(min(needed, 6), zone); !slices.Contains(all, postgres) {
+			all = append(all, postgres)
 		}
 	}
-	if f.conn == "" && !slices.Contains(texts, postgres) { // a tombstone's key does not say which
-		texts = append(texts, postgres)
-	}
-	return cdc.MaybeOneOf(texts...)
+	return cdc.MaybeOneOf(all...)
 }
 
 // digitCounts are the counts of fraction digits that a MySQL column may declare whose value needs that many and came in
-// this unit: the likeliest first.
+// this unit: the likeliest first. Where it declares one, that.
 func (f *form) digitCounts(needed int) []int {
+	if f.digits != unknown {
+		return []int{f.digits}
+	}
 	lowest, highest := max(needed, 4), 6 // adaptive: microseconds of a datetime carry 4 to 6 digits
 	switch {
 	case f.reader == asTime:
@@ -180,8 +196,8 @@ func (f *form) digitCounts(needed int) []int {
 	return counts
 }
 
-func (f *form) year(raw []byte) cdc.Value {
-	text := textOf(raw)
+func (f *form) year(t *texts, raw []byte) cdc.Value {
+	text := t.of(raw)
 	if !isJSONInt(text) || text[0] == '-' || len(text) > 4 {
 		return unclearValue(raw, "no year")
 	}

@@ -12,7 +12,8 @@ import (
 const noTable = "topic does not name a table as <prefix>.<schema>.<table> (say it with topics.table, or with named groups in topics.pattern)"
 
 // tombstone reads a record without a value: the row that its key names is gone.
-func (d *Decoder) tombstone(rec *Record, at *spot) (*cdc.RowChange, string, error) {
+func (r *reading) tombstone() (*cdc.RowChange, string, error) {
+	d, rec := r.d, &r.rec
 	if rec.Key == nil || string(rec.Key) == "null" {
 		return nil, IgnoredEmpty, nil
 	}
@@ -20,21 +21,23 @@ func (d *Decoder) tombstone(rec *Record, at *spot) (*cdc.RowChange, string, erro
 	if !ok {
 		return nil, "", errors.New("a tombstone, whose " + noTable)
 	}
-	at.table = id
+	r.at.table = id
 	source := ""
 	if d.conf.Format == Unwrapped {
 		source = d.conf.Source
 	}
-	cols := d.conf.Select(source, id)
-	if cols == nil {
+	if r.cols = d.conf.Select(source, id); r.cols == nil {
 		return nil, IgnoredUnmapped, nil
 	}
-	row, err := d.keyRow(rec, d.conf.Connector, cols, at)
+	row, err := r.keyRow(d.conf.Connector)
 	if err != nil {
 		return nil, "", err
 	}
-	names := fieldNames(d, rec, nil)
-	return &cdc.RowChange{Source: source, Connector: d.conf.Connector, TableID: id, Op: cdc.Tomb, Columns: cols, KeyColumns: names, Before: row}, "", nil
+	r.s.names = fieldNames(d, rec, r.s.names)
+	r.s.change = cdc.RowChange{
+		Source: source, Connector: d.conf.Connector, TableID: id, Op: cdc.Tomb, Columns: r.cols, KeyColumns: r.s.names, Before: row,
+	}
+	return &r.s.change, "", nil
 }
 
 // keyNames are the names of the record key's fields, kept from record to record.
@@ -43,7 +46,7 @@ func (r *reading) keyNames() []string {
 	if p := r.table.key.Load(); p != nil {
 		last = *p
 	}
-	names := fieldNames(r.d, r.rec, last)
+	names := fieldNames(r.d, &r.rec, last)
 	if len(names) > 0 && (len(last) == 0 || &names[0] != &last[0]) {
 		kept := names
 		r.table.key.Store(&kept)
@@ -108,18 +111,18 @@ func cutLast(s string) (before, after string, ok bool) {
 }
 
 // keyRow is the row as far as the record's key knows it.
-func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at *spot) (cdc.Row, error) {
-	payload, schema, err := d.unwrap(rec, inKey)
+func (r *reading) keyRow(conn cdc.Connector) (cdc.Row, error) {
+	cols := r.cols
+	payload, schema, err := r.d.unwrap(&r.rec, inKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key: %w", err)
 	}
-	var none lastPlan
-	plan := &none
+	plan := &r.d.keyPlan
 	if schema != nil {
 		plan = &schema.plan
 	}
-	forms := d.formsOf(plan, cols, conn, schema)
-	row := make(cdc.Row, len(cols.List))
+	forms := r.d.formsOf(plan, cols, conn, schema)
+	row := r.s.row(rowBefore, len(cols.List))
 	m := members{s: scanner{b: payload}}
 	for {
 		name, value, ok, err := m.next()
@@ -134,9 +137,9 @@ func (d *Decoder) keyRow(rec *Record, conn cdc.Connector, cols *cdc.Columns, at 
 			continue
 		}
 		if row[i].Kind != cdc.Absent {
-			at.column = cols.List[i].Name
+			r.at.column = cols.List[i].Name
 			return nil, errors.New("reading the key: the field stands twice")
 		}
-		row[i] = forms[i].value(value)
+		row[i] = forms[i].value(&r.s.texts, value)
 	}
 }

@@ -2,16 +2,13 @@ package envelope
 
 import (
 	"bytes"
-	"encoding/hex"
-	"errors"
-	"strconv"
 	"strings"
 
 	"invalidator/cdc"
 )
 
 func unclearValue(raw []byte, why string) cdc.Value {
-	return cdc.Value{Kind: cdc.Unclear, S: string(raw), Why: why}
+	return cdc.Value{Kind: cdc.Unclear, S: view(raw), Why: why}
 }
 
 const (
@@ -20,7 +17,7 @@ const (
 )
 
 // value reads one value. Whatever cannot be told is Unclear: one column never costs the others their keys.
-func (f *form) value(raw []byte) cdc.Value {
+func (f *form) value(t *texts, raw []byte) cdc.Value {
 	if raw[0] == 'n' {
 		return cdc.Value{Kind: cdc.Null}
 	}
@@ -28,85 +25,85 @@ func (f *form) value(raw []byte) cdc.Value {
 	case asUnclear:
 		return unclearValue(raw, f.why)
 	case asInteger:
-		return f.integer(raw)
+		return f.integer(t, raw)
 	case asDecimal, asDecimalText:
-		return f.decimal(raw)
+		return f.decimal(t, raw)
 	case asVariable:
-		return variableDecimal(raw)
+		return variableDecimal(t, raw)
 	case asFloat:
-		return f.float(raw)
+		return f.float(t, raw)
 	case asBool:
 		return f.bool(raw)
 	case asText:
-		return f.text(raw)
+		return f.text(t, raw)
 	case asDocument:
-		return f.document(raw)
+		return f.document(t, raw)
 	case asBase64:
-		return f.bytes(raw)
+		return f.bytes(t, raw)
 	case asBits:
-		return f.bitString(raw)
+		return f.bitString(t, raw)
 	case asDate:
-		return f.date(raw)
+		return f.date(t, raw)
 	case asTimestamp:
-		return f.timestamp(raw)
+		return f.timestamp(t, raw)
 	case asTime:
-		return f.time(raw)
+		return f.time(t, raw)
 	case asYear:
-		return f.year(raw)
+		return f.year(t, raw)
 	case asArray:
-		return f.array(raw)
+		return f.array(t, raw)
 	case asSet:
-		return f.set(raw)
+		return f.set(t, raw)
 	case asLabel:
-		return f.label(raw)
+		return f.label(t, raw)
 	}
-	return f.stands(raw)
+	return f.stands(t, raw)
 }
 
 // stands reads a value of which nothing says what it is: as it stands.
-func (f *form) stands(raw []byte) cdc.Value {
+func (f *form) stands(t *texts, raw []byte) cdc.Value {
 	switch raw[0] {
 	case '"':
-		text := form{kind: cdc.Text, conn: f.conn}
+		plain := form{kind: cdc.Text, conn: f.conn}
 		if f.exact { // Maxwell's
-			return text.text(raw)
+			return plain.text(t, raw)
 		}
-		return text.label(raw)
+		return plain.label(t, raw)
 	case 't', 'f':
 		return f.bool(raw)
 	case '{':
 		if f.exact {
 			return unclearValue(raw, "a document of unknown type (declare it under columns)")
 		}
-		return variableDecimal(raw)
+		return variableDecimal(t, raw)
 	case '[':
 		return unclearValue(raw, "an array of unknown type (declare it under columns)")
 	}
 	if bytes.IndexByte(raw, '.') >= 0 {
 		any := form{bits: 64}
-		return any.float(raw)
+		return any.float(t, raw)
 	}
-	return f.integer(raw)
+	return f.integer(t, raw)
 }
 
-func (f *form) text(raw []byte) cdc.Value {
+func (f *form) text(t *texts, raw []byte) cdc.Value {
 	if raw[0] != '"' {
 		if f.reader != asItStands && raw[0] != '{' && raw[0] != '[' { // a number or boolean in a column declared as text
-			return cdc.Value{Kind: f.kind, S: string(raw)}
+			return cdc.Value{Kind: f.kind, S: view(raw)}
 		}
 		return unclearValue(raw, whyType)
 	}
-	text, ok := unquote(raw)
+	text, ok := t.unquote(raw)
 	if !ok {
 		return unclearValue(raw, whyText)
 	}
-	return cdc.Value{Kind: f.kind, S: string(text)}
+	return cdc.Value{Kind: f.kind, S: view(text)}
 }
 
 // label reads a text that may be the label of a MySQL enum. Debezium 3.6 writes one from the binlog as its DDL has it, with
 // backslashes (y\,z for y,z), and one from a snapshot as SELECT shows it.
-func (f *form) label(raw []byte) cdc.Value {
-	v := f.text(raw)
+func (f *form) label(t *texts, raw []byte) cdc.Value {
+	v := f.text(t, raw)
 	if v.Kind != cdc.Text || f.conn == cdc.Postgres || strings.IndexByte(v.S, '\\') < 0 {
 		return v
 	}
@@ -123,15 +120,15 @@ func (f *form) label(raw []byte) cdc.Value {
 	return cdc.MaybeOneOf(string(plain), v.S)
 }
 
-func (f *form) document(raw []byte) cdc.Value {
+func (f *form) document(t *texts, raw []byte) cdc.Value {
 	if raw[0] != '"' {
-		return cdc.Value{Kind: cdc.JSON, S: string(raw)}
+		return cdc.Value{Kind: cdc.JSON, S: view(raw)}
 	}
-	text, ok := unquote(raw)
+	text, ok := t.unquote(raw)
 	if !ok {
 		return unclearValue(raw, whyText)
 	}
-	return cdc.Value{Kind: cdc.JSON, S: string(text)}
+	return cdc.Value{Kind: cdc.JSON, S: view(text)}
 }
 
 // boolText is a boolean as SELECT shows it: MySQL's booleans are tinyint(1) and bit(1).
@@ -163,10 +160,10 @@ func (f *form) bool(raw []byte) cdc.Value {
 	return unclearValue(raw, whyType)
 }
 
-func (f *form) bytes(raw []byte) cdc.Value {
-	b, err := base64Of(raw)
+func (f *form) bytes(t *texts, raw []byte) cdc.Value {
+	b, err := t.base64(raw)
 	if f.hex {
-		b, err = hexOf(raw)
+		b, err = t.hex(raw)
 	}
 	if err != nil {
 		return unclearValue(raw, err.Error())
@@ -174,29 +171,12 @@ func (f *form) bytes(raw []byte) cdc.Value {
 	for len(b) < f.length {
 		b = append(b, 0)
 	}
-	return cdc.Value{Kind: f.kind, S: string(b)}
-}
-
-var errNotHex = errors.New("not hex text (the source's binary says hex)")
-
-func hexOf(raw []byte) ([]byte, error) {
-	if raw[0] != '"' {
-		return nil, errNotHex
-	}
-	text, ok := unquote(raw)
-	if !ok {
-		return nil, errNotHex
-	}
-	b := make([]byte, hex.DecodedLen(len(text)))
-	if _, err := hex.Decode(b, text); err != nil {
-		return nil, errNotHex
-	}
-	return b, nil
+	return cdc.Value{Kind: f.kind, S: view(b)}
 }
 
 // bitString reads Debezium's bits: a boolean for one, base64 of little-endian bytes for more. MySQL shows them as the text
 // of a number, Postgres as digits.
-func (f *form) bitString(raw []byte) cdc.Value {
+func (f *form) bitString(t *texts, raw []byte) cdc.Value {
 	var little []byte
 	length := f.length
 	switch raw[0] {
@@ -207,30 +187,30 @@ func (f *form) bitString(raw []byte) cdc.Value {
 		}
 	case '"':
 		var err error
-		if little, err = base64Of(raw); err != nil {
+		if little, err = t.base64(raw); err != nil {
 			return unclearValue(raw, err.Error())
 		}
 	default:
-		if isJSONInt(string(raw)) && raw[0] != '-' && mysqlLike(f.conn) {
-			return cdc.Value{Kind: cdc.Integer, S: string(raw)}
+		if isJSONInt(view(raw)) && raw[0] != '-' && mysqlLike(f.conn) {
+			return cdc.Value{Kind: cdc.Integer, S: view(raw)}
 		}
 		return unclearValue(raw, whyType)
 	}
 	if mysqlLike(f.conn) {
-		return bitNumber(raw, little)
+		return bitNumber(t, raw, little)
 	}
-	digits := bitDigits(raw, little, length)
+	digits := bitDigits(t, raw, little, length)
 	if f.conn != "" || digits.Kind == cdc.Unclear {
 		return digits
 	}
-	number := bitNumber(raw, little)
+	number := bitNumber(t, raw, little)
 	if number.Kind == cdc.Unclear || number.S == digits.S {
 		return digits
 	}
 	return cdc.MaybeOneOf(number.S, digits.S) // a tombstone's key does not say which
 }
 
-func bitNumber(raw, little []byte) cdc.Value {
+func bitNumber(t *texts, raw, little []byte) cdc.Value {
 	var n uint64
 	for i, c := range little {
 		if i >= 8 && c != 0 {
@@ -240,28 +220,30 @@ func bitNumber(raw, little []byte) cdc.Value {
 			n |= uint64(c) << (8 * i)
 		}
 	}
-	return cdc.Value{Kind: cdc.Integer, S: strconv.FormatUint(n, 10)}
+	return cdc.Value{Kind: cdc.Integer, S: t.uint(n)}
 }
 
 // maxBits bounds a bit string: Postgres allows 83,886,080, keys and columns that make sense far less.
 const maxBits = 1 << 16
 
-func bitDigits(raw, little []byte, length int) cdc.Value {
+func bitDigits(t *texts, raw, little []byte, length int) cdc.Value {
 	if length < 0 || length > maxBits {
 		return unclearValue(raw, "bits without their length")
 	}
-	digits := make([]byte, length)
+	start := len(t.b)
+	t.b = append(t.b, make([]byte, length)...)
+	digits := t.b[start:]
 	for i := range digits {
 		digits[length-1-i] = '0'
 		if i/8 < len(little) {
 			digits[length-1-i] += little[i/8] >> (i % 8) & 1
 		}
 	}
-	return cdc.Value{Kind: cdc.Text, S: string(digits)}
+	return cdc.Value{Kind: cdc.Text, S: view(digits)}
 }
 
 // array shows an array of integers or texts as Postgres does.
-func (f *form) array(raw []byte) cdc.Value {
+func (f *form) array(t *texts, raw []byte) cdc.Value {
 	if raw[0] != '[' {
 		return unclearValue(raw, whyType)
 	}
@@ -271,7 +253,7 @@ func (f *form) array(raw []byte) cdc.Value {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		switch v := f.item.value(el); {
+		switch v := f.item.value(t, el); {
 		case el[0] == 'n':
 			out = append(out, "NULL"...)
 		case v.Kind == cdc.Integer:
@@ -290,9 +272,9 @@ func (f *form) array(raw []byte) cdc.Value {
 }
 
 // set shows the labels of a set as MySQL does.
-func (f *form) set(raw []byte) cdc.Value {
+func (f *form) set(t *texts, raw []byte) cdc.Value {
 	if raw[0] == '"' {
-		return (&form{reader: asText, kind: cdc.Text}).text(raw)
+		return (&form{reader: asText, kind: cdc.Text}).text(t, raw)
 	}
 	if raw[0] != '[' {
 		return unclearValue(raw, whyType)
