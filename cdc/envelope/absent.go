@@ -75,7 +75,7 @@ func (c *sentCheck) see(r *reading, name, value []byte) {
 		c.filled = true
 		return
 	}
-	if i := r.cols.Index(string(name)); i >= 0 {
+	if i := r.column(name); i >= 0 {
 		c.others = append(c.others, i)
 		r.s.others = c.others
 	}

@@ -279,7 +279,7 @@ func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 			break
 		}
 		sent.see(r, name, value)
-		i := r.cols.Index(string(name))
+		i := r.column(name)
 		if i < 0 {
 			continue
 		}
@@ -311,7 +311,7 @@ func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
 		if !ok {
 			return row, nil
 		}
-		i := r.cols.Index(string(name))
+		i := r.column(name)
 		if i < 0 {
 			continue
 		}
@@ -325,6 +325,22 @@ func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
 			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
 	}
+}
+
+// few is up to how many columns are found faster one by one than in a map.
+const few = 8
+
+// column is the place of a wanted column, or -1.
+func (r *reading) column(name []byte) int {
+	if len(r.cols.List) > few {
+		return r.cols.Index(string(name))
+	}
+	for i := range r.cols.List {
+		if r.cols.List[i].Name == string(name) {
+			return i
+		}
+	}
+	return -1
 }
 
 func isNull(raw []byte) bool { return raw == nil || string(raw) == "null" }

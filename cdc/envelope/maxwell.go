@@ -201,7 +201,7 @@ func (r *reading) overlay(which string, row cdc.Row, raw []byte) (nulls bool, er
 			return nulls, nil
 		}
 		nulls = nulls || value[0] == 'n'
-		i := r.cols.Index(string(name))
+		i := r.column(name)
 		if i < 0 {
 			continue
 		}

@@ -50,11 +50,21 @@ func (e *envelope) place(name []byte) *[]byte {
 func (e *envelope) parse(raw []byte) error {
 	m := members{s: scanner{b: raw}}
 	for {
-		name, value, ok, err := m.next()
+		name, ok, err := m.name()
 		if err != nil || !ok {
 			return err
 		}
-		if p := e.place(name); p != nil {
+		p := e.place(name)
+		var value []byte
+		if p == &e.before || p == &e.after || p == &e.source {
+			value, err = m.s.object()
+		} else {
+			value, err = m.s.raw()
+		}
+		if err != nil {
+			return err
+		}
+		if p != nil {
 			err = put(p, name, value)
 		} else if string(name) != "ts_us" && string(name) != "ts_ns" {
 			e.other = value

@@ -80,6 +80,32 @@ func (s *scanner) raw() ([]byte, error) {
 	return s.b[start:s.i], nil
 }
 
+// object is raw for what is read afterwards, or never: of an object it looks at brackets and strings alone, which is faster.
+func (s *scanner) object() ([]byte, error) {
+	if s.space(); s.i >= len(s.b) || s.b[s.i] != '{' {
+		return s.raw()
+	}
+	start, depth := s.i, 0
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case '"':
+			if _, err := s.skipString(); err != nil {
+				return nil, err
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				s.i++
+				return s.b[start:s.i], nil
+			}
+		}
+		s.i++
+	}
+	return nil, errCut
+}
+
 func (s *scanner) skip(depth int) error {
 	s.space()
 	if s.i >= len(s.b) {
@@ -87,7 +113,8 @@ func (s *scanner) skip(depth int) error {
 	}
 	switch c := s.b[s.i]; c {
 	case '"':
-		return s.skipString()
+		_, err := s.skipString()
+		return err
 	case '{', '[':
 		if depth == maxDepth {
 			return errDepth
@@ -120,7 +147,7 @@ func (s *scanner) skipInside(open byte, depth int) error {
 			if s.space(); s.i >= len(s.b) || s.b[s.i] != '"' {
 				return s.bad()
 			}
-			if err := s.skipString(); err != nil {
+			if _, err := s.skipString(); err != nil {
 				return err
 			}
 			if !s.take(':') {
@@ -151,9 +178,10 @@ func (s *scanner) word(w string) error {
 	return nil
 }
 
-func (s *scanner) skipString() error {
+// skipString passes over a string and reports whether anything in it is escaped.
+func (s *scanner) skipString() (escaped bool, err error) {
 	b, i := s.b, s.i+1
-	for ; i < len(b); i++ {
+	for {
 		for len(b)-i >= 8 {
 			m := marks(binary.LittleEndian.Uint64(b[i:]))
 			if m != 0 {
@@ -162,29 +190,29 @@ func (s *scanner) skipString() error {
 			}
 			i += 8
 		}
-		if i == len(b) {
-			break
-		}
-		c := b[i]
-		if c >= 0x20 && c != '"' && c != '\\' {
-			continue
-		}
-		if c == '"' {
-			s.i = i + 1
-			return nil
-		}
-		n := 0
-		if c == '\\' {
-			n = escapeLen(b[i:])
-		}
-		if n == 0 {
+		if i >= len(b) {
 			s.i = i
-			return s.bad()
+			return escaped, errCut
 		}
-		i += n - 1
+		switch c := b[i]; {
+		case c == '"':
+			s.i = i + 1
+			return escaped, nil
+		case c == '\\':
+			n := escapeLen(b[i:])
+			if n == 0 {
+				s.i = i
+				return escaped, s.bad()
+			}
+			escaped = true
+			i += n
+		case c < 0x20:
+			s.i = i
+			return escaped, s.bad()
+		default:
+			i++
+		}
 	}
-	s.i = i
-	return errCut
 }
 
 // marks sets the high bit of each of eight bytes that ends a string, escapes, or is a control character. A borrow from one
@@ -272,37 +300,47 @@ type members struct {
 
 // next returns the next member: its name, unescaped, and its value's text. ok is false at the object's end, and on error.
 func (m *members) next() (name, value []byte, ok bool, err error) {
+	if name, ok, err = m.name(); ok {
+		value, err = m.s.raw()
+	}
+	return name, value, ok && err == nil, err
+}
+
+// name reads the next member's name alone: its value comes next in m.s.
+func (m *members) name() (name []byte, ok bool, err error) {
 	s := &m.s
 	if !m.started {
 		m.started = true
 		if !s.take('{') {
-			return nil, nil, false, errors.New("not a JSON object")
+			return nil, false, errors.New("not a JSON object")
 		}
 		if s.take('}') {
-			return nil, nil, false, s.end()
+			return nil, false, s.end()
 		}
 	} else if !s.take(',') {
 		if !s.take('}') {
-			return nil, nil, false, s.bad()
+			return nil, false, s.bad()
 		}
-		return nil, nil, false, s.end()
+		return nil, false, s.end()
 	}
 	if s.space(); s.i >= len(s.b) || s.b[s.i] != '"' {
-		return nil, nil, false, s.bad()
+		return nil, false, s.bad()
 	}
 	start := s.i
-	if err := s.skipString(); err != nil {
-		return nil, nil, false, err
+	escaped, err := s.skipString()
+	if err != nil {
+		return nil, false, err
 	}
-	name, clear := unquote(s.b[start:s.i])
-	if !clear {
-		return nil, nil, false, errors.New("a field's name is not valid text")
+	name = s.b[start+1 : s.i-1]
+	if escaped {
+		if name, ok = unquote(s.b[start:s.i]); !ok {
+			return nil, false, errors.New("a field's name is not valid text")
+		}
 	}
 	if !s.take(':') {
-		return nil, nil, false, s.bad()
+		return nil, false, s.bad()
 	}
-	value, err = s.raw()
-	return name, value, err == nil, err
+	return name, true, nil
 }
 
 // unquote is texts.unquote for what is kept, or compared at once.

@@ -14,20 +14,20 @@ import (
 	"invalidator/cdc/envelope"
 )
 
-// anyRecords are records of every kind and format: Debezium's samples, the same as Avro, our own, Maxwell's, flat ones, tombstones.
-func anyRecords(t testing.TB, r *registry) []envelope.Record {
+// anyRecords are records of every kind, by format: Debezium's samples, the same as Avro, our own, and Maxwell's, flat ones and tombstones.
+func anyRecords(t testing.TB, r *registry) [][]envelope.Record {
 	files, _ := filepath.Glob(filepath.Join(samplesDir, "*.jsonl"))
 	if len(files) == 0 {
 		t.Fatal("no samples")
 	}
-	var recs []envelope.Record
+	var samples, avros []envelope.Record
 	for _, path := range files {
 		for _, s := range readSamples(t, filepath.Base(path)) {
-			recs = append(recs, s.record())
+			samples = append(samples, s.record())
 			if strings.HasPrefix(filepath.Base(path), "schema.") {
 				rec := s.record()
 				rec.Key, rec.Value = toAvro(t, r, rec.Key), toAvro(t, r, rec.Value)
-				recs = append(recs, rec)
+				avros = append(avros, rec)
 			}
 		}
 	}
@@ -35,8 +35,10 @@ func anyRecords(t testing.TB, r *registry) []envelope.Record {
 		Source: "shop", Connector: cdc.Postgres, TableID: cdc.TableID{Database: "shop"}, Op: cdc.Message, Prefix: "cache", Content: []byte("feed:42"),
 		Tx: "102836", Position: cdc.Position{LSN: "AB/180F3BE0"},
 	}
-	return append(recs,
-		encode(t, change(), envelope.Options{}), encode(t, message, envelope.Options{}),
+	other := change() // the same columns with other kinds
+	other.Before, other.After = other.After, cdc.Row{text("7"), {Kind: cdc.Bytes, S: "\x01"}, {Kind: cdc.Float, S: "1.5"}, {Kind: cdc.JSON, S: "{}"}, text("AA==")}
+	ours := []envelope.Record{encode(t, change(), envelope.Options{}), encode(t, other, envelope.Options{}), encode(t, message, envelope.Options{})}
+	return [][]envelope.Record{samples, avros, ours, {
 		maxwell(`"update"`, `"position":"a:1","gtid":"x:1","data":{"id":7,"email":"b\n","zoo":[1],"price":1.2E-9},"old":{"email":null}`),
 		maxwell(`"update"`, `"data":{"id":7,"email":"b"},"old":{"id":8}`), maxwell(`"delete"`, `"data":{"id":7,"price":5}`),
 		maxwell(`"insert"`, `"data":{"id":7}`), maxwell(`"bootstrap-insert"`, `"data":{"id":7}`), maxwell(`"table-drop"`, `"sql":"x"`),
@@ -47,14 +49,14 @@ func anyRecords(t testing.TB, r *registry) []envelope.Record {
 		envelope.Record{Topic: "p.shop.zoo"}, row(`null`), row(`{`),
 		debezium(cdc.MySQL, `{"type":"int64","optional":true,"name":"io.debezium.time.MicroTimestamp","field":"v"}`, "1796028134579123"),
 		debezium(cdc.Postgres, `{"type":"bytes","optional":true,"name":"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"2"},"field":"v"}`, `"AcI="`),
-	)
+	}}
 }
 
 // anyDecoders read every format, with and without types, and with no column at all.
 func anyDecoders(t testing.TB, r *registry) []*envelope.Decoder {
-	users := columns("id bigint unsigned; email binary(9); price decimal(10,2); zoo set('a'); v ", true)
+	own := columns("id bigint unsigned; email binary(9); price decimal(10,2); zoo set('a'); v ", true)
 	selects := []envelope.Select{
-		selectSamples("mysql", true), selectSamples("postgres", true), selectSamples("mysql", false), all(users), all(cdc.NewColumns(nil)), all(nil),
+		selectSamples("mysql", true), selectSamples("postgres", true), selectSamples("mysql", false), all(own), all(users), all(cdc.NewColumns(nil)), all(nil),
 	}
 	var ds []*envelope.Decoder
 	for _, s := range selects {
@@ -79,8 +81,12 @@ func TestScratchHoldsNothingOfTheLastRecord(t *testing.T) {
 	changes := 0
 	rapid.Check(t, func(t *rapid.T) {
 		var s envelope.Scratch
-		for range 30 {
-			d, rec := rapid.SampledFrom(ds).Draw(t, "decoder"), rapid.SampledFrom(recs).Draw(t, "record")
+		d := rapid.SampledFrom(ds).Draw(t, "decoder")
+		for range 40 {
+			if rapid.IntRange(0, 9).Draw(t, "other") == 0 {
+				d = rapid.SampledFrom(ds).Draw(t, "decoder")
+			}
+			rec := rapid.SampledFrom(rapid.SampledFrom(recs).Draw(t, "format")).Draw(t, "record")
 			if rapid.IntRange(0, 3).Draw(t, "broken") == 0 && len(rec.Value) > 0 {
 				rec.Value = bytes.Clone(rec.Value)
 				at := rapid.IntRange(0, len(rec.Value)-1).Draw(t, "at")
