@@ -71,7 +71,11 @@ func TestSlowHandlerKeepsItsConnection(t *testing.T) {
 	f.timing.silence = time.Second
 	gate := make(chan struct{})
 	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = gate })
-	backend := d.text("SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot)
+	var backend string
+	d.eventually("the slot has a reader", func() bool { // Started comes before the server has begun to stream
+		backend = d.text("SELECT coalesce(active_pid::text, '') FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot)
+		return backend != ""
+	})
 	const rows = 3000
 	d.exec(
 		"INSERT INTO u SELECT 0, repeat('x', 20 * 1024 * 1024)", // larger than the queue
