@@ -122,7 +122,9 @@ func TestCutConnection(t *testing.T) {
 	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = gate })
 	d.exec("INSERT INTO u SELECT generate_series(1, 3)")
 	gate <- struct{}{}
-	d.exec("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '" + f.cfg.Slot + "'")
+	d.eventually("the slot has a reader, and loses it", func() bool {
+		return d.text("SELECT coalesce(bool_or(pg_terminate_backend(active_pid)), false)::text FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL", f.cfg.Slot) == "true"
+	})
 	close(gate)
 	err := <-r.ended
 	wantError(t, err, false, true)
