@@ -198,6 +198,9 @@ func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
 		Source: r.table.source, Connector: r.table.connector, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
 		CommitTime: r.src.time(), Position: r.src.position(&r.s.texts), Tx: r.src.tx(&r.s.texts),
 	}
+	if r.src.ours != nil && c.Tx != "" { // the marker has the ordinal
+		return c
+	}
 	id, order := r.env.transactionIn()
 	if c.Tx == "" {
 		c.Tx = r.s.texts.of(id)
