@@ -121,7 +121,7 @@ func (r *reading) decode() (*cdc.RowChange, string, error) {
 	if r.d.conf.Format == Unwrapped {
 		return r.flat(payload)
 	}
-	if err := r.env.parse(payload); err != nil {
+	if err := r.env.parse(payload, &r.src); err != nil {
 		return nil, "", err
 	}
 	if word := r.env.noChange(); word != "" {
@@ -150,8 +150,8 @@ func (r *reading) change() (*cdc.RowChange, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := r.src.parse(r.env.source); err != nil {
-		return nil, "", err
+	if len(r.env.source) == 0 || r.env.source[0] != '{' {
+		return nil, "", errors.New("no change record: it has an op and no source")
 	}
 	r.table = r.d.tableOf(&r.src)
 	r.at.table = r.table.id
@@ -197,6 +197,9 @@ func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
 	*c = cdc.RowChange{
 		Source: r.table.source, Connector: r.table.connector, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
 		CommitTime: r.src.time(), Position: r.src.position(&r.s.texts), Tx: r.src.tx(&r.s.texts),
+	}
+	if r.src.ours != nil && c.Tx != "" { // the marker has the ordinal
+		return c
 	}
 	id, order := r.env.transactionIn()
 	if c.Tx == "" {

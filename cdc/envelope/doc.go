@@ -35,6 +35,10 @@
 // column outside the key. A row that does not say its __op is taken for an update, which hides nothing. Fields that Debezium
 // leaves beside the row are read under their default prefix, "__".
 //
+// DecodeInto reads into the caller's Scratch, which is used again for the next record: a change of any format then allocates
+// nothing, but for what is rare (a value that leaves several texts open, an array, a number of over 64 bits, an escaped name, an
+// error). Its texts are views, good until the next record. Decode is the same with a copy of its own, for who keeps what it reads.
+//
 // Memory is bounded by the record's size: nesting by maxDepth, a number's digits by maxNumber, the caches by maxCached.
 //
 // What is no row change is not an error: the result says by a word what was ignored (Ignored*). What cannot be decoded is

@@ -35,6 +35,9 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 		return nil, word, nil
 	} else if envelope {
 		r.src = source{}
+		if _, err := r.src.parse(&scanner{b: r.env.source}); err != nil {
+			return nil, "", err
+		}
 		return r.change()
 	}
 	r.isFlat = true

@@ -47,7 +47,8 @@ func (e *envelope) place(name []byte) *[]byte {
 	return nil
 }
 
-func (e *envelope) parse(raw []byte) error {
+// parse finds the members, and reads those of source into src.
+func (e *envelope) parse(raw []byte, src *source) error {
 	m := members{s: scanner{b: raw}}
 	for {
 		name, ok, err := m.name()
@@ -56,9 +57,12 @@ func (e *envelope) parse(raw []byte) error {
 		}
 		p := e.place(name)
 		var value []byte
-		if p == &e.before || p == &e.after || p == &e.source {
+		switch p {
+		case &e.before, &e.after:
 			value, err = m.s.object()
-		} else {
+		case &e.source:
+			value, err = src.parse(&m.s)
+		default:
 			value, err = m.s.raw()
 		}
 		if err != nil {
@@ -190,21 +194,24 @@ func (s *source) place(name []byte) *[]byte {
 	return nil
 }
 
-func (s *source) parse(raw []byte) error {
-	if isNull(raw) {
-		return errors.New("no change record: it has an op and no source")
+// parse reads the source block that comes next, and returns its text. What is no object is passed over.
+func (s *source) parse(in *scanner) (raw []byte, err error) {
+	if in.space(); in.i >= len(in.b) || in.b[in.i] != '{' {
+		return in.raw()
 	}
-	m := members{s: scanner{b: raw}}
+	m := members{s: *in, inner: true}
 	for {
 		name, value, ok, err := m.next()
 		if err == nil && ok {
 			err = put(s.place(name), name, value)
 		}
 		if err != nil {
-			return fmt.Errorf("reading source: %w", err)
+			return nil, fmt.Errorf("reading source: %w", err)
 		}
 		if !ok {
-			return nil
+			raw = in.b[in.i:m.s.i]
+			*in = m.s
+			return raw, nil
 		}
 	}
 }
@@ -255,12 +262,28 @@ func intOf(raw []byte) int64 {
 	if isNull(raw) {
 		return 0
 	}
+	if len(raw) < maxDigits { // all but the longest, at a third of ParseInt's price
+		n := int64(0)
+		for _, c := range raw {
+			if c < '0' || c > '9' {
+				n = -1
+				break
+			}
+			n = 10*n + int64(c-'0')
+		}
+		if n >= 0 {
+			return n
+		}
+	}
 	n, err := strconv.ParseInt(view(raw), 10, 64)
 	if err != nil {
 		return 0
 	}
 	return n
 }
+
+// maxDigits is how many digits the greatest int64 has.
+const maxDigits = 19
 
 // table is what source says about a record's table, made into strings once.
 type table struct {

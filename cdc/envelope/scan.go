@@ -296,6 +296,7 @@ func isJSONNumber(s string) bool { return s != "" && numberLen([]byte(s)) == len
 type members struct {
 	s       scanner
 	started bool
+	inner   bool // more may follow the object
 }
 
 // next returns the next member: its name, unescaped, and its value's text. ok is false at the object's end, and on error.
@@ -315,13 +316,13 @@ func (m *members) name() (name []byte, ok bool, err error) {
 			return nil, false, errors.New("not a JSON object")
 		}
 		if s.take('}') {
-			return nil, false, s.end()
+			return nil, false, m.end()
 		}
 	} else if !s.take(',') {
 		if !s.take('}') {
 			return nil, false, s.bad()
 		}
-		return nil, false, s.end()
+		return nil, false, m.end()
 	}
 	if s.space(); s.i >= len(s.b) || s.b[s.i] != '"' {
 		return nil, false, s.bad()
@@ -341,6 +342,13 @@ func (m *members) name() (name []byte, ok bool, err error) {
 		return nil, false, s.bad()
 	}
 	return name, true, nil
+}
+
+func (m *members) end() error {
+	if m.inner {
+		return nil
+	}
+	return m.s.end()
 }
 
 // unquote is texts.unquote for what is kept, or compared at once.

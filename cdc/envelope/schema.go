@@ -47,6 +47,9 @@ func (d *Decoder) unwrap(rec *Record, p part) (payload []byte, _ *schema, err er
 	if s := rec.schemas[p]; s != nil {
 		return raw, s, nil
 	}
+	if !mayBeWrapped(raw) {
+		return raw, nil, checkText(raw)
+	}
 	var buf [160]byte
 	key := append(append(append(buf[:0], p.String()...), ' '), rec.Topic...)
 	last, seen := d.schemas.get(key)
@@ -60,9 +63,6 @@ func (d *Decoder) unwrap(rec *Record, p part) (payload []byte, _ *schema, err er
 	}
 	if err := checkText(raw); err != nil {
 		return nil, nil, err
-	}
-	if !mayBeWrapped(raw) {
-		return raw, nil, nil
 	}
 	var w wrapper
 	if err := parseMembers(raw, w.place); err != nil {

@@ -23,7 +23,7 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if p.decoder == nil || p.mapper != today.Mapper {
 		p.mapper, p.decoder = today.Mapper, p.source.decoder(today.Mapper)
 	}
-	row, ignored, err := p.decoder.DecodeContext(ctx, envelope.Record{Topic: p.id.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
+	row, ignored, err := p.decode(ctx, r)
 	switch {
 	case retryable(err):
 		return &notYet{err}
@@ -64,6 +64,15 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	}
 	p.window.take(r.Offset, c)
 	return p.issue(ctx, c, today)
+}
+
+// decode reads a record into the partition's own memory, where it is good until the next. An observer keeps rows: it gets its own.
+func (p *partition) decode(ctx context.Context, r *changelog.Record) (*cdc.RowChange, string, error) {
+	rec := envelope.Record{Topic: p.id.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers}
+	if p.w.opts.Observer != nil {
+		return p.decoder.DecodeContext(ctx, rec)
+	}
+	return p.decoder.DecodeInto(ctx, rec, &p.scratch)
 }
 
 // tell counts and names what gave no key, and what did in shadow, and parks a record whose key memcached cannot hold.

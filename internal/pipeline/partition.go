@@ -34,14 +34,15 @@ type partition struct {
 	mapper  mapping.Mapper // of decoder
 
 	// The goroutine's own.
-	window window
-	later  queue     // in the order of due: all wait the same settle after an acknowledgement
-	acked  []*change // what settle took last, for its room
-	owed   refreshes
-	result mapping.Result
-	copies []sink.Copy
-	retry  time.Time     // no record is taken before: the first that waits could not be decoded
-	pause  time.Duration // between the last two tries
+	window  window
+	later   queue     // in the order of due: all wait the same settle after an acknowledgement
+	acked   []*change // what settle took last, for its room
+	owed    refreshes
+	scratch envelope.Scratch
+	result  mapping.Result
+	copies  []sink.Copy
+	retry   time.Time     // no record is taken before: the first that waits could not be decoded
+	pause   time.Duration // between the last two tries
 
 	mark     atomic.Int64  // the watermark
 	draining atomic.Bool   // take no more records
@@ -177,6 +178,7 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 	p.retry = time.Time{}
 	records := p.next()
 	defer clear(records) // they lie in the room of what waits
+	defer p.scratch.Reset()
 	for i := range records {
 		err := p.handle(ctx, &records[i])
 		var not *notYet
