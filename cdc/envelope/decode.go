@@ -301,7 +301,7 @@ func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 // ownImage decodes an image that our own feeder wrote.
 func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
 	row := r.s.row(which, len(r.cols.List))
-	kinds, err := r.src.marker.kinds(r.s.kinds[:0], r.cols, which == rowBefore)
+	kinds, err := r.src.marker.kinds(r.s.kinds, r.cols, which == rowBefore)
 	if r.s.kinds = kinds; err != nil {
 		return nil, err
 	}

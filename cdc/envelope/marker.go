@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"invalidator/cdc"
 )
@@ -149,9 +150,10 @@ type ownKind struct {
 	why  string
 }
 
-// kinds appends one ownKind for each of cols.
-func (m *marker) kinds(k []ownKind, cols *cdc.Columns, before bool) ([]ownKind, error) {
-	k = append(k, make([]ownKind, len(cols.List))...)
+// kinds gives one ownKind for each of cols, in room if there is enough.
+func (m *marker) kinds(room []ownKind, cols *cdc.Columns, before bool) ([]ownKind, error) {
+	k := slices.Grow(room[:0], len(cols.List))[:len(cols.List)]
+	clear(k)
 	if err := readKinds(k, cols, m.types); err != nil {
 		return nil, fmt.Errorf("reading source.invalidator.types: %w", err)
 	}
