@@ -71,7 +71,8 @@ type Row []Value
 // RowChange is one row change of a committed transaction, or one record that stands for something else (Op).
 //
 // A decoder for a worker fills only the columns it was asked for; a feeder fills all. Whoever receives a RowChange owns
-// it and its rows; Columns is shared and must not be written.
+// it and its rows, but for one that was decoded into memory of the caller's (envelope.Decoder.DecodeInto); Columns is shared
+// and must not be written.
 type RowChange struct {
 	Source    string    // the configured source's name (Debezium: source.name)
 	Connector Connector // empty where the envelope does not say
