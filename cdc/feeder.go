@@ -41,6 +41,12 @@ type Feeder interface {
 	// Confirm tells the source that everything up to p is saved durably and may be forgotten there. It is called from any
 	// goroutine while Run runs, with rising positions, and does not block. MySQL ignores it.
 	Confirm(p Position)
+
+	// Restart is what follows a gap that a person, or the source's on_gap, has accepted: it takes out of the way what of ours
+	// can no longer be read (a lost replication slot) and makes it anew, and returns the present position, from which a Run
+	// can go on. What was committed before that is in the gap. It is called while no Run runs, and may be called again for
+	// the same gap: a later position is then the end of a longer gap. It never touches what is not ours.
+	Restart(ctx context.Context) (Position, error)
 }
 
 // Handler receives what a Feeder reads. All calls come from Run's goroutine, one at a time, and may block: that is how
@@ -51,6 +57,13 @@ type Handler interface {
 	Started(ctx context.Context, p Position) error
 	// Change hands over one row change; the callee owns it.
 	Change(ctx context.Context, c *RowChange) error
+	// Lost says that rows changed at this place of the log in a way that the log does not tell, although it can be read on: a
+	// statement logged as text, a partition dropped. It returns when that is written down durably: the position may then pass it.
+	Lost(ctx context.Context, l Loss) error
+	// Joined says that tables are fed from p on and were not before: what was committed in them earlier was not seen. It is not
+	// called for the tables of a new source, which are all fed from Started's position, nor for a table that was created
+	// since. It returns when that is written down durably.
+	Joined(ctx context.Context, tables []TableID, p Position) error
 	// Committed says that a transaction is complete: p lies behind every change handed over so far. It is also called
 	// without changes before it, when the log moved on over tables that are not ours (a keepalive, foreign transactions).
 	Committed(ctx context.Context, p Position, at time.Time) error
@@ -89,8 +102,35 @@ func (f Finding) String() string {
 	return s
 }
 
-// ErrGap marks a SourceError whose position the log cannot resume at: changes are lost to us.
+// Loss is a change of rows that the log shows without the rows.
+type Loss struct {
+	Tables []TableID // whose rows may have changed; Table is empty where every included table of the schema is meant. Never none
+	At     Position  // the start of the transaction
+	Tx     string    // its id; empty where unknown
+	Time   time.Time // of the commit; zero where unknown
+	Why    string    // one line: "UPDATE logged as a statement"
+	Hint   string    // what keeps it from happening again
+}
+
+// ErrGap marks a SourceError whose position the log cannot resume at: changes are lost to us. Such an error wraps a *GapError.
 var ErrGap = errors.New("gap in the log")
+
+// GapError says what of a log was not seen and cannot be. errors.Is(err, ErrGap) holds for it. Where it begins is the
+// SourceError's At.
+type GapError struct {
+	Err    error     // why, in one line
+	Tables []TableID // whose changes are lost; nil: of every included table
+
+	// Undone reports whether a change that we handed over earlier never happened on the server as it is now: the last
+	// transactions before a failover. Readers may have cached what they wrote, so their keys are deleted again from our own
+	// topics. c is as decoded from our topic: Tx and Position are set. nil: nothing is undone.
+	Undone func(c *RowChange) bool
+	// UndoneText names those transactions for people: a GTID set, a range of LSNs. Empty where Undone is nil.
+	UndoneText string
+}
+
+func (e *GapError) Error() string   { return ErrGap.Error() + ": " + e.Err.Error() }
+func (e *GapError) Unwrap() []error { return []error{ErrGap, e.Err} }
 
 // SourceError is why a source stands still. Its text is one line that an operator can act on.
 type SourceError struct {
