@@ -17,7 +17,7 @@ func (f *Feeder) fail(err error, hint string, retry bool) *cdc.SourceError {
 
 // gap makes the error of a position that cannot be resumed.
 func (f *Feeder) gap(at cdc.Position, err error) *cdc.SourceError {
-	return &cdc.SourceError{Source: f.cfg.Name, At: at, Err: fmt.Errorf("%w: %w", cdc.ErrGap, err),
+	return &cdc.SourceError{Source: f.cfg.Name, At: at, Err: &cdc.GapError{Err: err},
 		Hint: "changes are lost; flush the pools that this source feeds, then accept the gap to go on at the log's present end"}
 }
 

@@ -77,6 +77,26 @@ func deriveServerID(name string) uint32 {
 // Confirm does nothing: a binary log is kept by age and size, whoever has read it.
 func (f *Feeder) Confirm(cdc.Position) {}
 
+// Restart implements cdc.Feeder. There is nothing of ours on the server that could be lost: it is the present end of the log of
+// the server that a Run would read.
+func (f *Feeder) Restart(ctx context.Context) (cdc.Position, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c, err := f.connect(ctx)
+	if err != nil {
+		return cdc.Position{}, err
+	}
+	defer c.close()
+	if err := f.refuse(c.server); err != nil {
+		return cdc.Position{}, err
+	}
+	t, err := f.startingPoint(c, cdc.Position{})
+	if err != nil {
+		return cdc.Position{}, err
+	}
+	return t.position(), nil
+}
+
 // Run implements cdc.Feeder.
 func (f *Feeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
 	run, cancel := context.WithCancel(ctx)

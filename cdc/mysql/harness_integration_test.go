@@ -127,6 +127,8 @@ type tape struct {
 	ready   bool
 	changes []*cdc.RowChange
 	commits []commit
+	losses  []cdc.Loss
+	joined  []cdc.TableID
 	hold    func(*cdc.RowChange) error // asked before a change is recorded
 	atStart func()                     // done within Started
 	news    chan struct{}              // closed and renewed at each call
@@ -182,6 +184,16 @@ func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
 		}
 	}
 	tp.tell(func() { tp.changes = append(tp.changes, c) })
+	return nil
+}
+
+func (tp *tape) Lost(_ context.Context, l cdc.Loss) error {
+	tp.tell(func() { tp.losses = append(tp.losses, l) })
+	return nil
+}
+
+func (tp *tape) Joined(_ context.Context, tables []cdc.TableID, _ cdc.Position) error {
+	tp.tell(func() { tp.joined = append(tp.joined, tables...) })
 	return nil
 }
 

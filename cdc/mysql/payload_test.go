@@ -14,6 +14,10 @@ type lastCommitted struct{ at cdc.Position }
 
 func (h *lastCommitted) Started(context.Context, cdc.Position) error  { return nil }
 func (h *lastCommitted) Change(context.Context, *cdc.RowChange) error { return nil }
+func (h *lastCommitted) Lost(context.Context, cdc.Loss) error         { return nil }
+func (h *lastCommitted) Joined(context.Context, []cdc.TableID, cdc.Position) error {
+	return nil
+}
 func (h *lastCommitted) Committed(_ context.Context, p cdc.Position, _ time.Time) error {
 	h.at = p
 	return nil
