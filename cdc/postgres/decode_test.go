@@ -63,6 +63,9 @@ type told struct {
 	changes []*cdc.RowChange
 }
 
+func (*told) Lost(context.Context, cdc.Loss) error                      { return nil }
+func (*told) Joined(context.Context, []cdc.TableID, cdc.Position) error { return nil }
+
 func (h *told) Started(context.Context, cdc.Position) error { return nil }
 
 func (h *told) Change(_ context.Context, c *cdc.RowChange) error {
@@ -350,6 +353,9 @@ func BenchmarkDecodeUpdate(b *testing.B) {
 }
 
 type discard struct{}
+
+func (discard) Lost(context.Context, cdc.Loss) error                      { return nil }
+func (discard) Joined(context.Context, []cdc.TableID, cdc.Position) error { return nil }
 
 func (discard) Started(context.Context, cdc.Position) error              { return nil }
 func (discard) Change(context.Context, *cdc.RowChange) error             { return nil }

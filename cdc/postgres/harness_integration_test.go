@@ -176,6 +176,9 @@ func (d *db) start(f *Feeder, from cdc.Position, opts ...func(*run)) *run {
 
 func unconfirmed(r *run) { r.confirm = false }
 
+func (*run) Lost(context.Context, cdc.Loss) error                      { return nil }
+func (*run) Joined(context.Context, []cdc.TableID, cdc.Position) error { return nil }
+
 func (r *run) Started(_ context.Context, p cdc.Position) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

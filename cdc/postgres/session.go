@@ -31,6 +31,19 @@ func (s *session) close() {
 
 // open connects, makes publication and slot where they are missing and may be made, and finds where to begin.
 func (f *Feeder) open(ctx context.Context, from cdc.Position) (*session, error) {
+	s, err := f.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.begin(ctx, s, from); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// dial opens both connections to a server that can be read.
+func (f *Feeder) dial(ctx context.Context) (*session, error) {
 	host, conn, err := f.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -40,15 +53,10 @@ func (f *Feeder) open(ctx context.Context, from cdc.Position) (*session, error) 
 	if err == nil {
 		err = f.fit(server)
 	}
+	if err == nil {
+		s.repl, err = f.connectReplication(ctx, host)
+	}
 	if err != nil {
-		s.catalog.close()
-		return nil, err
-	}
-	if s.repl, err = f.connectReplication(ctx, host); err != nil {
-		s.catalog.close()
-		return nil, err
-	}
-	if err := f.begin(ctx, s, from); err != nil {
 		s.close()
 		return nil, err
 	}

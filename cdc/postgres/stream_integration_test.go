@@ -149,6 +149,9 @@ func TestHandlerError(t *testing.T) {
 
 type refusing struct{ err error }
 
+func (refusing) Lost(context.Context, cdc.Loss) error                      { return nil }
+func (refusing) Joined(context.Context, []cdc.TableID, cdc.Position) error { return nil }
+
 func (r refusing) Started(context.Context, cdc.Position) error              { return r.err }
 func (r refusing) Change(context.Context, *cdc.RowChange) error             { return r.err }
 func (r refusing) Committed(context.Context, cdc.Position, time.Time) error { return r.err }
