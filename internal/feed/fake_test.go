@@ -50,6 +50,12 @@ func (f *fakeFeeder) seen() (starts, confirmed []uint64) {
 
 func (f *fakeFeeder) Check(context.Context) ([]cdc.Finding, error) { return nil, nil }
 
+func (f *fakeFeeder) Restart(context.Context) (cdc.Position, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return cdc.Position{Pos: uint64(len(f.log)) + 1}, nil
+}
+
 func (f *fakeFeeder) Confirm(p cdc.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

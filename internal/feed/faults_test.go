@@ -47,6 +47,9 @@ type feederFunc func(ctx context.Context, from cdc.Position, out cdc.Handler) er
 
 func (f feederFunc) Check(context.Context) ([]cdc.Finding, error) { return nil, nil }
 func (f feederFunc) Confirm(cdc.Position)                         {}
+func (f feederFunc) Restart(context.Context) (cdc.Position, error) {
+	return cdc.Position{}, errors.New("nothing to restart")
+}
 func (f feederFunc) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
 	return f(ctx, from, out)
 }

@@ -179,6 +179,16 @@ func (r *run) Change(ctx context.Context, c *cdc.RowChange) error {
 	return r.write(ctx, second)
 }
 
+// Lost refuses to go on: what is lost is not written down yet.
+func (r *run) Lost(_ context.Context, l cdc.Loss) error {
+	return &cdc.SourceError{Source: r.Name, At: l.At, Err: errors.New(l.Why), Hint: l.Hint}
+}
+
+// Joined refuses to go on: from where a table is fed is not written down yet.
+func (r *run) Joined(_ context.Context, tables []cdc.TableID, p cdc.Position) error {
+	return &cdc.SourceError{Source: r.Name, At: p, Err: fmt.Errorf("tables joined: %v", tables)}
+}
+
 // Committed puts the position behind what was sent.
 func (r *run) Committed(_ context.Context, p cdc.Position, at time.Time) error {
 	r.flight.commit(p, at)

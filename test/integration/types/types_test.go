@@ -58,6 +58,14 @@ func (o *one) Change(_ context.Context, c *cdc.RowChange) error {
 	return errEnough
 }
 
+func (o *one) Lost(_ context.Context, l cdc.Loss) error {
+	return fmt.Errorf("nothing was lost: %+v", l)
+}
+
+func (o *one) Joined(_ context.Context, t []cdc.TableID, _ cdc.Position) error {
+	return fmt.Errorf("no table joined: %v", t)
+}
+
 func (o *one) Committed(context.Context, cdc.Position, time.Time) error { return nil }
 
 func feeder(t *testing.T, d *harness.Database) cdc.Feeder {
