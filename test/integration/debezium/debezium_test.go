@@ -49,17 +49,17 @@ func TestKeys(t *testing.T) {
 		Settle:    time.Second,
 	})
 	prefix := func(d *harness.Database, format string) string { return p.ID + "-" + format + "-" + string(d.Kind) }
-	var connectors []properties
+	var connectors []harness.Properties
 	for _, d := range dbs {
 		for _, format := range formats {
-			connectors = append(connectors, connector(d, prefix(d, format), format == schema))
+			connectors = append(connectors, harness.Connector(d, prefix(d, format), format == schema))
 		}
 	}
 	k, began := openKafka(t), time.Now()
-	connect := startConnect(t, connectors)
+	connect := harness.StartConnect(t, t.TempDir(), harness.QuickJava, connectors)
 	feeder := p.Feed()
 	p.AwaitFeeding(dbs...)
-	connect.awaitRunning(t)
+	connect.AwaitRunning(t)
 	t.Logf("the connectors run after %s", time.Since(began).Round(100*time.Millisecond))
 	for _, d := range dbs {
 		for _, format := range formats {
@@ -80,7 +80,7 @@ func TestKeys(t *testing.T) {
 			harness.Await(t, "a row on "+topic, func() (bool, string) { return k.holds(t, topic), "none came" })
 		}
 	}
-	connect.stop(t)
+	connect.Stop(t)
 	for _, d := range dbs {
 		t.Run(string(d.Kind), func(t *testing.T) {
 			s := shops[d.Kind]

@@ -18,6 +18,9 @@ var build struct {
 	err  error
 }
 
+// Fast builds the binary without the race detector, for what is measured. Set it before the first Binary.
+var Fast bool
+
 // Binary builds cmd/invalidator once, with the race detector, and returns its path.
 func Binary(t testing.TB) string {
 	t.Helper()
@@ -28,7 +31,7 @@ func Binary(t testing.TB) string {
 			return
 		}
 		build.path = filepath.Join(dir, "invalidator")
-		out, err := exec.Command("go", "build", "-race", "-o", build.path, "invalidator/cmd/invalidator").CombinedOutput()
+		out, err := exec.Command("go", "build", fmt.Sprintf("-race=%t", !Fast), "-o", build.path, "invalidator/cmd/invalidator").CombinedOutput()
 		if err != nil {
 			build.err = fmt.Errorf("building the binary: %w\n%s", err, out)
 		}
@@ -79,6 +82,9 @@ func Start(t testing.TB, name string, args ...string) *Process {
 	})
 	return p
 }
+
+// Pid is the process's number.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {

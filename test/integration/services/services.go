@@ -14,7 +14,7 @@ import (
 func Addr(name string) string {
 	file := os.Getenv("DEV_PORTS_FILE")
 	if file == "" {
-		file = filepath.Join(root(), "deploy", "local", "ports.env")
+		file = filepath.Join(Root(), "deploy", "local", "ports.env")
 	}
 	f, err := os.Open(file)
 	if err != nil {
@@ -29,8 +29,8 @@ func Addr(name string) string {
 	panic(fmt.Sprintf("%s has no line %s_PORT=", file, name))
 }
 
-// root is the module's folder: tests run in their package's.
-func root() string {
+// Root is the module's folder: tests run in their package's.
+func Root() string {
 	dir, err := os.Getwd()
 	if err != nil {
 		panic(fmt.Errorf("finding the module's folder: %w", err))

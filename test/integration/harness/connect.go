@@ -1,6 +1,4 @@
-//go:build integration
-
-package debezium
+package harness
 
 import (
 	"encoding/json"
@@ -15,14 +13,13 @@ import (
 	"syscall"
 	"testing"
 
-	"invalidator/test/integration/harness"
 	"invalidator/test/integration/services"
 )
 
-// properties are those of a worker or a connector of Kafka Connect.
-type properties map[string]string
+// Properties are those of a worker or a connector of Kafka Connect.
+type Properties map[string]string
 
-func (p properties) write(t *testing.T, path string) string {
+func (p Properties) write(t testing.TB, path string) string {
 	t.Helper()
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(p)) {
@@ -34,28 +31,31 @@ func (p properties) write(t *testing.T, path string) string {
 	return path
 }
 
-// connect is a running Kafka Connect.
-type connect struct {
+// Connect is a running Kafka Connect.
+type Connect struct {
 	rest  string
 	names []string // of the connectors
 	cmd   *exec.Cmd
 	ended chan struct{} // closed once the process is gone
 }
 
-// startConnect runs Kafka Connect with these connectors, and ends it with the test.
-func startConnect(t *testing.T, connectors []properties) *connect {
+// QuickJava suits a JVM that lives for seconds.
+const QuickJava = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+// StartConnect runs Kafka Connect with these connectors, and ends it with the test. In dir it keeps how far they have read.
+func StartConnect(t testing.TB, dir, javaOptions string, connectors []Properties) *Connect {
 	t.Helper()
-	dir, rest := t.TempDir(), "http://"+harness.FreeAddr(t)
-	worker := properties{
+	rest := "http://" + FreeAddr(t)
+	worker := Properties{
 		"bootstrap.servers":                 services.Addr("KAFKA"),
 		"listeners":                         rest,
 		"offset.storage.file.filename":      filepath.Join(dir, "offsets"),
-		"task.shutdown.graceful.timeout.ms": fmt.Sprint(harness.Patience.Milliseconds()),
+		"task.shutdown.graceful.timeout.ms": fmt.Sprint(Patience.Milliseconds()),
 		"plugin.discovery":                  "service_load", // by what the jars say of themselves: to scan them takes seconds
 		"key.converter":                     jsonConverter,
 		"value.converter":                   jsonConverter,
 	}
-	c := &connect{rest: rest, ended: make(chan struct{})}
+	c := &Connect{rest: rest, ended: make(chan struct{})}
 	args := []string{"connect", worker.write(t, filepath.Join(dir, "worker.properties"))}
 	for _, p := range connectors {
 		p["schema.history.internal.file.filename"] = filepath.Join(dir, p["name"]+".history")
@@ -66,9 +66,9 @@ func startConnect(t *testing.T, connectors []properties) *connect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.cmd = exec.Command("../../../dev", args...)
+	c.cmd = exec.Command(filepath.Join(services.Root(), "dev"), args...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC") // it lives for seconds
+	c.cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS="+javaOptions)
 	if err := c.cmd.Start(); err != nil {
 		t.Fatalf("starting Kafka Connect: %v", err)
 	}
@@ -88,7 +88,7 @@ func startConnect(t *testing.T, connectors []properties) *connect {
 }
 
 // showLog logs the lines of Connect's log that tell of trouble, and its end.
-func showLog(t *testing.T, file string) {
+func showLog(t testing.TB, file string) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Error(err)
@@ -103,14 +103,14 @@ func showLog(t *testing.T, file string) {
 	}
 }
 
-// stop ends Connect in order: what its connectors have read is on their topics then.
-func (c *connect) stop(t *testing.T) {
+// Stop ends Connect in order: what its connectors have read is on their topics then.
+func (c *Connect) Stop(t testing.TB) {
 	t.Helper()
 	c.cmd.Process.Signal(syscall.SIGTERM)
-	harness.Await(t, "Kafka Connect to end", func() (bool, string) { return c.hasEnded(), "it runs" })
+	Await(t, "Kafka Connect to end", func() (bool, string) { return c.hasEnded(), "it runs" })
 }
 
-func (c *connect) hasEnded() bool {
+func (c *Connect) hasEnded() bool {
 	select {
 	case <-c.ended:
 		return true
@@ -119,12 +119,12 @@ func (c *connect) hasEnded() bool {
 	}
 }
 
-// awaitRunning waits until every connector and its task run.
-func (c *connect) awaitRunning(t *testing.T) {
+// AwaitRunning waits until every connector and its task run.
+func (c *Connect) AwaitRunning(t testing.TB) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, name := range c.names {
-		harness.Await(t, "connector "+name+" to run", func() (bool, string) {
+		Await(t, "connector "+name+" to run", func() (bool, string) {
 			if c.hasEnded() {
 				t.Fatalf("Kafka Connect has ended: %v", c.cmd.ProcessState)
 			}
@@ -153,10 +153,10 @@ func (c *connect) awaitRunning(t *testing.T) {
 
 const jsonConverter = "org.apache.kafka.connect.json.JsonConverter"
 
-// connector reads a database into topics that begin with prefix. All that is not named here is Debezium's default.
-func connector(d *harness.Database, prefix string, schemas bool) properties {
+// Connector reads a database into topics that begin with prefix. All that is not named here is Debezium's default.
+func Connector(d *Database, prefix string, schemas bool) Properties {
 	host, port, _ := strings.Cut(services.Addr(strings.ToUpper(string(d.Kind))), ":")
-	p := properties{
+	p := Properties{
 		"name":                              prefix,
 		"topic.prefix":                      prefix,
 		"topic.creation.default.partitions": "3",
@@ -170,12 +170,12 @@ func connector(d *harness.Database, prefix string, schemas bool) properties {
 		"database.port":                  port,
 	}
 	switch d.Kind {
-	case harness.MySQL:
+	case MySQL:
 		serverID := os.Getpid() * 10 // no other replica's
 		if schemas {
 			serverID++
 		}
-		maps.Copy(p, properties{
+		maps.Copy(p, Properties{
 			"connector.class":         "io.debezium.connector.mysql.MySqlConnector",
 			"database.user":           "cdc",
 			"database.password":       "cdc-password",
@@ -186,9 +186,9 @@ func connector(d *harness.Database, prefix string, schemas bool) properties {
 			"schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
 			"schema.history.internal.store.only.captured.databases.ddl": "true",
 		})
-	case harness.Postgres:
+	case Postgres:
 		slot := strings.NewReplacer("-", "_").Replace(prefix)
-		maps.Copy(p, properties{
+		maps.Copy(p, Properties{
 			"connector.class":             "io.debezium.connector.postgresql.PostgresConnector",
 			"database.user":               "cdc",
 			"database.password":           "cdc-password",
