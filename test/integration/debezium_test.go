@@ -32,7 +32,7 @@ mappings:
 `},
 		Sources: fmt.Sprintf("  - {name: %s, topics: {pattern: '%s-dbz\\..*'}, first_start: earliest}\n", id, id),
 	})
-	p.CreateTopic(topic)
+	p.CreateTopic(topic, 1)
 
 	const source = `"source":{"version":"3.6.1.Final","connector":"mysql","name":"dbz","ts_ms":1,"db":"shop","table":"users"}`
 	plain := func(op, before, after string) string {

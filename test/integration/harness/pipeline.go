@@ -209,10 +209,10 @@ func (p *Pipeline) Write(topic, key, value string) {
 }
 
 // CreateTopic makes a topic of somebody else's.
-func (p *Pipeline) CreateTopic(name string) {
+func (p *Pipeline) CreateTopic(name string, partitions int32) {
 	p.t.Helper()
 	// A broker answers before it knows the topic; EnsureTopics waits for the leaders.
-	if _, err := changelog.EnsureTopics(p.t.Context(), p.adm, []changelog.TopicSpec{changelog.Settings{Partitions: 1}.Change(name)}); err != nil {
+	if _, err := changelog.EnsureTopics(p.t.Context(), p.adm, []changelog.TopicSpec{changelog.Settings{Partitions: partitions}.Change(name)}); err != nil {
 		p.t.Fatalf("making topic %s: %v", name, err)
 	}
 }

@@ -1,0 +1,272 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"invalidator/sink"
+	"invalidator/test/integration/harness"
+	"invalidator/test/integration/services"
+)
+
+const (
+	partitions = 4 // of each change topic, whoever writes it
+	backlog    = 1_000_000
+	huge       = 2_000_000 // rows of the transaction that memory is measured with
+	commits    = 500       // that latency is measured with, after some that warm up
+	warmUp     = 20
+)
+
+// The goals of the feeders, as multiples of Debezium's rate on the same log and broker.
+var debeziumGoal = map[harness.Kind]float64{harness.MySQL: 3, harness.Postgres: 2}
+
+// TestFeed measures the feeders. It is no test: what it prints are the figures feed.*.
+func TestFeed(t *testing.T) {
+	var rss, p99 float64
+	for _, kind := range harness.Kinds {
+		b := newFeedBench(t, kind)
+		b.backlog(t)
+		rss = max(rss, b.memory(t))
+		p99 = max(p99, b.latency(t))
+		b.db.Do(t, "DROP TABLE items")
+	}
+	report(t, atMost("feed.rss_mb", rss, "MB", 150))
+	report(t, atMost("feed.idle_p99_ms", p99, "ms", 20))
+}
+
+type feedBench struct {
+	kind  harness.Kind
+	db    *harness.Database
+	p     *harness.Pipeline
+	adm   *kadm.Client
+	kafka *kgo.Client
+	topic string // of items
+	rows  int    // in items
+}
+
+func newFeedBench(t *testing.T, kind harness.Kind) *feedBench {
+	b := &feedBench{kind: kind, db: harness.NewDatabase(t, kind)}
+	b.db.Do(t, "CREATE TABLE items (id bigint PRIMARY KEY, version int, note varchar(200))")
+	b.p = harness.New(t, harness.Options{
+		Databases: []*harness.Database{b.db},
+		Mappings: map[string]string{"items.yaml": fmt.Sprintf(`
+version: 1
+team: items
+pools: [item]
+mappings:
+  - {name: item, table: %s.items, keys: ["item:{id}"]}
+`, b.db.Schema)},
+		Record: sink.Record{Shards: []sink.Shard{{ID: "s0", Weight: 1, Primary: sink.Node{Addr: "127.0.0.1:1"}}}},
+		Settle: time.Second,
+	})
+	var err error
+	if b.kafka, err = kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kafka.Close)
+	b.adm = kadm.NewClient(b.kafka)
+	b.topic = b.p.Source(kind) + "." + b.db.Schema + ".items"
+	return b
+}
+
+func (b *feedBench) name(figure string) string { return fmt.Sprintf("feed.%s.%s", b.kind, figure) }
+
+// backlog is how fast a feeder catches up with a million rows that were committed while it was away, in transactions of a
+// thousand: ours, Debezium's (where there is a connector), and what the driver and the broker allow.
+func (b *feedBench) backlog(t *testing.T) {
+	n := size(t, backlog)
+	feeder := b.p.Feed()
+	b.p.AwaitFeeding(b.db)
+	b.insert(t, 1, 1) // makes the topic
+	b.p.AwaitFed(b.db)
+	feeder.Terminate()
+	raw := markLog(t, b.db)
+	var debezium *debezium
+	if debeziumGoal[b.kind] > 0 {
+		debezium = startDebezium(t, b)
+	}
+	b.insert(t, n, 1000)
+
+	ours := b.rate(t, b.topic, n, func() (stop func()) {
+		f := b.p.Feed()
+		return f.Terminate
+	})
+	report(t, plain(b.name("rows_per_s"), ours, "rows/s"))
+	took := raw.read(t, n)
+	report(t, plain(b.name("driver_rows_per_s"), float64(n)/took.Seconds(), "rows/s"))
+	produce := produceReady(t, b.p, b.sample(t), n)
+	report(t, plain(b.name("produce_rows_per_s"), float64(n)/produce.Seconds(), "rows/s"))
+	report(t, atLeast(b.name("vs_raw"), ours*(took+produce).Seconds()/float64(n), "x", 0.7))
+	if debezium != nil {
+		theirs := b.rate(t, debezium.topic(b), n, func() (stop func()) { return debezium.run(t) })
+		report(t, plain(b.name("debezium_rows_per_s"), theirs, "rows/s"))
+		report(t, atLeast(b.name("vs_debezium"), ours/theirs, "x", debeziumGoal[b.kind]))
+	}
+}
+
+// insert adds n rows, per of them a transaction.
+func (b *feedBench) insert(t *testing.T, n, per int) {
+	t.Helper()
+	for end := b.rows + n; b.rows < end; b.rows += per {
+		b.db.Do(t, b.statement(b.rows, per))
+	}
+}
+
+func (b *feedBench) statement(first, n int) string {
+	numbers := fmt.Sprintf("WITH RECURSIVE n AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT", n-1)
+	if b.kind == harness.Postgres {
+		return fmt.Sprintf("INSERT INTO items SELECT %d + i, 1, '%0100d' FROM generate_series(0, %d) AS i", first, 0, n-1)
+	}
+	return fmt.Sprintf("INSERT INTO items %s %d + i, 1, '%0100d' FROM n", numbers, first, 0)
+}
+
+// rate starts a feeder and says how many rows a second reach the topic, from the first that comes to the n-th: what a start
+// takes is left out, for everyone.
+func (b *feedBench) rate(t *testing.T, topic string, n int, start func() (stop func())) float64 {
+	t.Helper()
+	before := b.records(t, topic)
+	var first, last int64
+	var begin, end time.Time
+	stop := start()
+	harness.AwaitQuick(t, fmt.Sprintf("%d records on %s", n, topic), func() (bool, string) {
+		last, end = b.records(t, topic)-before, time.Now()
+		if first == 0 && last > 0 {
+			first, begin = last, end
+		}
+		return last >= int64(n), fmt.Sprintf("%d of %d", last, n)
+	})
+	stop()
+	if last == first {
+		t.Fatalf("%d rows came at once: too few to measure", n)
+	}
+	return float64(last-first) / end.Sub(begin).Seconds()
+}
+
+func (b *feedBench) records(t *testing.T, topic string) (n int64) {
+	t.Helper()
+	ends, err := b.adm.ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends.Each(func(e kadm.ListedOffset) { n += max(0, e.Offset) })
+	return n
+}
+
+// sample is some records of our own topic.
+func (b *feedBench) sample(t *testing.T) []*kgo.Record {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ConsumeTopics(b.topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	var out []*kgo.Record
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	for len(out) < 1000 && ctx.Err() == nil {
+		out = append(out, cl.PollFetches(ctx).Records()...)
+	}
+	if len(out) == 0 {
+		t.Fatalf("topic %s is empty", b.topic)
+	}
+	return out
+}
+
+// memory is the most resident memory of a feeder in MB, while it reads one transaction of two million rows.
+func (b *feedBench) memory(t *testing.T) float64 {
+	n := size(t, huge)
+	feeder := b.p.Feed()
+	b.p.AwaitFeeding(b.db)
+	tx, err := b.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for done := 0; done < n; done += 1000 {
+		if _, err := tx.Exec(b.statement(b.rows+done, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	b.rows += n
+	b.p.AwaitFed(b.db)
+	mb := peak(t, feeder.Pid())
+	feeder.Terminate()
+	report(t, plain(b.name("rss_mb"), mb, "MB"))
+	return mb
+}
+
+// peak is a process's VmHWM in MB: /proc/pid/status, see proc(5).
+func peak(t *testing.T, pid int) float64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n / 1024
+		}
+	}
+	t.Fatal("there is no VmHWM")
+	return 0
+}
+
+// latency is the 99th percentile in ms from when the database said that a single row is committed to when a consumer has its
+// record, one commit at a time.
+func (b *feedBench) latency(t *testing.T) float64 {
+	feeder := b.p.Feed()
+	b.p.AwaitFeeding(b.db)
+	b.p.AwaitFed(b.db)
+	ends, err := b.adm.ListEndOffsets(t.Context(), b.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ConsumePartitions(ends.KOffsets()), kgo.FetchMaxWait(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	var took []time.Duration
+	for i := range warmUp + commits {
+		b.insert(t, 1, 1)
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+		n := cl.PollFetches(ctx).NumRecords()
+		for n == 0 && ctx.Err() == nil {
+			n = cl.PollFetches(ctx).NumRecords()
+		}
+		cancel()
+		if n != 1 {
+			t.Fatalf("%d records of one commit", n)
+		}
+		if i >= warmUp {
+			took = append(took, time.Since(begin))
+		}
+	}
+	feeder.Terminate()
+	slices.Sort(took)
+	ms := func(share float64) float64 {
+		return float64(took[int(share*float64(len(took)-1))].Microseconds()) / 1000
+	}
+	report(t, plain(b.name("idle_p50_ms"), ms(0.5), "ms"))
+	report(t, plain(b.name("idle_p99_ms"), ms(0.99), "ms"))
+	return ms(0.99)
+}
