@@ -78,43 +78,45 @@ func (f *Feeder) connect(ctx context.Context) (*conn, error) {
 }
 
 func (f *Feeder) connectTo(ctx context.Context, addr string) (*conn, error) {
+	c, err := f.dialServer(ctx, addr)
+	if err != nil {
+		return nil, f.classify(fmt.Errorf("connecting to %s as %s: %w", addr, f.cfg.User, err), cdc.Position{})
+	}
+	if c.server, err = interview(c, addr); err != nil {
+		c.close()
+		return nil, f.classify(fmt.Errorf("asking %s about itself: %w", addr, err), cdc.Position{})
+	}
+	return c, nil
+}
+
+// dialServer logs in. The connection is cut when ctx ends: a blocked read returns at once.
+func (f *Feeder) dialServer(ctx context.Context, addr string) (*conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		nc, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &timedConn{Conn: nc}, nil
-	}
 	var raw net.Conn
-	var stop func() bool
+	stop := func() bool { return true }
 	cc, err := client.ConnectWithDialer(dialCtx, "tcp", addr, f.cfg.User, f.cfg.Password, "",
 		func(c context.Context, network, addr string) (net.Conn, error) {
-			nc, err := dial(c, network, addr)
-			if err == nil {
-				raw = nc
-				stop = context.AfterFunc(ctx, func() { nc.Close() })
+			nc, err := (&net.Dialer{}).DialContext(c, network, addr)
+			if err != nil {
+				return nil, err
 			}
-			return nc, err
+			raw = &timedConn{Conn: nc}
+			stop = context.AfterFunc(ctx, func() { nc.Close() })
+			return raw, nil
 		},
 		func(c *client.Conn) error {
 			c.SetTLSConfig(f.tlsFor(addr))
 			return nil
 		})
 	if err != nil {
-		if stop != nil {
-			stop()
+		stop()
+		if raw != nil {
 			raw.Close()
 		}
-		return nil, f.classify(fmt.Errorf("connecting to %s as %s: %w", addr, f.cfg.User, err), cdc.Position{})
+		return nil, err
 	}
-	c := &conn{Conn: cc, close: sync.OnceFunc(func() { stop(); cc.Close() })}
-	if c.server, err = interview(c, addr); err != nil {
-		c.close()
-		return nil, f.classify(fmt.Errorf("asking %s about itself: %w", addr, err), cdc.Position{})
-	}
-	return c, nil
+	return &conn{Conn: cc, close: sync.OnceFunc(func() { stop(); cc.Close() })}, nil
 }
 
 // tlsFor is the configured TLS for one host, or nil.
@@ -209,11 +211,4 @@ func (c *timedConn) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Read(b)
-}
-
-// SetReadDeadline never fails. The driver sets one to end a dump, and where that fails, as on a connection that we have cut
-// ourselves, it closes its own state under the feet of its reading goroutine.
-func (c *timedConn) SetReadDeadline(t time.Time) error {
-	_ = c.Conn.SetReadDeadline(t)
-	return nil
 }

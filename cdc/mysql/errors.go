@@ -33,7 +33,7 @@ func (f *Feeder) classify(err error, at cdc.Position) error {
 	}
 	e := &cdc.SourceError{Source: f.cfg.Name, At: at, Err: plain(err)}
 	switch me.Code {
-	case mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG:
+	case mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG, mariaSlaveSameID:
 		return f.classifyDump(e, me.Message)
 	case mysql.ER_ACCESS_DENIED_ERROR, mysql.ER_DBACCESS_DENIED_ERROR:
 		e.Hint = "check user and password of this source, and from which hosts the user may come"
@@ -50,6 +50,9 @@ func (f *Feeder) classify(err error, at cdc.Position) error {
 func (f *Feeder) grantHint() string {
 	return fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO %s", quote(f.cfg.User))
 }
+
+// mariaSlaveSameID is MariaDB's own number for the older of two readers, since 10.6; before that it was 1236.
+const mariaSlaveSameID = 4052
 
 // What error 1236 may mean. The texts are the servers' own, in lower case; one number stands for all of them.
 var (

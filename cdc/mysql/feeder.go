@@ -62,16 +62,16 @@ func New(cfg Config, log *slog.Logger) (*Feeder, error) {
 		return nil, fmt.Errorf("source %s: a user is needed", cfg.Name)
 	}
 	if cfg.ServerID == 0 {
-		cfg.ServerID = deriveServerID(cfg.Name)
+		cfg.ServerID = deriveServerID(cfg.Name, 3_000_000_000)
 	}
 	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name)}, nil
 }
 
-// deriveServerID keeps clear of the small numbers that people give to their servers.
-func deriveServerID(name string) uint32 {
+// deriveServerID keeps clear of the small numbers that people give to their servers: a thousand million from base on.
+func deriveServerID(name string, base uint32) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	return 3_000_000_000 + h.Sum32()%1_000_000_000
+	return base + h.Sum32()%1_000_000_000
 }
 
 // Confirm does nothing: a binary log is kept by age and size, whoever has read it.

@@ -95,17 +95,6 @@ func (t *tracker) position() cdc.Position {
 	return p
 }
 
-// startSet is the place as the driver takes it: a copy, for the driver writes to its own. Nil without GTIDs.
-func (t *tracker) startSet() (mysql.GTIDSet, error) {
-	switch {
-	case t.executed != nil:
-		return t.executed.Clone(), nil
-	case t.domains != nil:
-		return mysql.ParseMariadbGTIDSet(domainsText(t.domains))
-	}
-	return nil, nil
-}
-
 // startingPoint is where to begin: at from, once the server has said that it can, or at the server's present end.
 func (f *Feeder) startingPoint(c *conn, from cdc.Position) (*tracker, error) {
 	if from.IsZero() {

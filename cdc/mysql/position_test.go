@@ -142,8 +142,8 @@ func TestDumpErrors(t *testing.T) {
 }
 
 func TestServerIDs(t *testing.T) {
-	a, b := deriveServerID("shop"), deriveServerID("orders")
-	if a == b || a < 3_000_000_000 || a != deriveServerID("shop") {
+	a, b := deriveServerID("shop", 3_000_000_000), deriveServerID("orders", 3_000_000_000)
+	if a == b || a < 3_000_000_000 || a != deriveServerID("shop", 3_000_000_000) {
 		t.Errorf("got %d and %d", a, b)
 	}
 }

@@ -3,12 +3,8 @@ package mysql
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"sync"
 
-	"github.com/go-mysql-org/go-mysql/client"
-	"github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
 	"golang.org/x/sync/semaphore"
 )
@@ -20,15 +16,13 @@ const (
 	queueEvents = 256
 )
 
-// stream is one binlog dump. The driver reads in a goroutine of its own and puts events into a queue; one goroutine of ours
-// waits for the driver's end. close ends both.
+// stream is a dump with a goroutine of ours that reads it ahead into a queue. close ends both.
 type stream struct {
-	syncer *replication.BinlogSyncer
-	events chan *replication.BinlogEvent // closed at the driver's end, when err is set
+	dump   *dump
+	events chan *replication.BinlogEvent // closed at the dump's end, when err is set
 	room   *semaphore.Weighted
 	err    error
 
-	ctx    context.Context // of this dump; the driver's callbacks have none
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
 }
@@ -36,86 +30,42 @@ type stream struct {
 // openStream starts the dump behind the tracker's place.
 func (f *Feeder) openStream(ctx context.Context, srv *server, at *tracker) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &stream{ctx: ctx, cancel: cancel, room: semaphore.NewWeighted(queueBytes),
-		events: make(chan *replication.BinlogEvent, queueEvents)}
-	s.syncer = replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
-		ServerID: f.cfg.ServerID, Flavor: srv.flavor(), Host: srv.addr, User: f.cfg.User, Password: f.cfg.Password,
-		TLSConfig:               f.tlsFor(srv.addr),
-		Dialer:                  s.dial,
-		Option:                  patience,
-		HeartbeatPeriod:         heartbeatPeriod,
-		DisableRetrySync:        true, // resuming is ours: from what was handed over, not from what was read
-		DiscardGTIDSet:          true,
-		VerifyChecksum:          true,
-		RowsEventDecodeFunc:     keepRows,
-		SynchronousEventHandler: s,
-		EventCacheCount:         1, // unused beside a synchronous handler
-		Logger:                  slog.New(slog.DiscardHandler),
-	})
-	streamer, err := s.start(at)
+	d, err := f.openDump(ctx, srv, at, toFeed)
 	if err != nil {
-		s.close()
-		return nil, fmt.Errorf("starting the binlog dump: %w", err)
+		cancel()
+		return nil, err
 	}
+	s := &stream{dump: d, cancel: cancel, room: semaphore.NewWeighted(queueBytes), events: make(chan *replication.BinlogEvent, queueEvents)}
 	s.wait.Go(func() {
-		_, s.err = streamer.GetEvent(ctx)
-		if ctx.Err() == nil {
-			close(s.events) // the driver's goroutine has ended: nobody sends any more
-		}
+		s.err = s.fill(ctx)
+		close(s.events)
 	})
 	return s, nil
 }
 
-func (s *stream) start(at *tracker) (*replication.BinlogStreamer, error) {
-	set, err := at.startSet()
-	if err != nil {
-		return nil, err
+// fill puts events into the queue until the dump ends, which is always an error.
+func (s *stream) fill(ctx context.Context) error {
+	for {
+		e, err := s.dump.next()
+		if err != nil {
+			return err
+		}
+		if err := s.room.Acquire(ctx, weight(e)); err != nil {
+			return err
+		}
+		select {
+		case s.events <- e:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if set != nil {
-		return s.syncer.StartSyncGTID(set)
-	}
-	return s.syncer.StartSync(mysql.Position{Name: at.file, Pos: uint32(at.pos)})
 }
 
-// patience tells the server to bear with a reader that is held back.
-func patience(c *client.Conn) error {
-	_, err := c.Execute(fmt.Sprintf("SET SESSION net_write_timeout = %d", int(netWriteTimeout.Seconds())))
-	return err
-}
-
-// dial opens the dump's connection, which is cut when the stream ends: a blocked read returns at once. The driver's own
-// farewell, a second connection that kills the first, is thereby refused: the server notices at its next heartbeat, and a
-// thread number that is out of date kills nobody else.
-func (s *stream) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if err := s.ctx.Err(); err != nil {
-		return nil, err
-	}
-	nc, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(s.ctx, func() { nc.Close() })
-	return &timedConn{Conn: nc}, nil
-}
-
-// close ends the dump and waits for its goroutines.
+// close ends the dump and waits for its goroutine. The server notices at its next heartbeat.
 func (s *stream) close() {
 	s.cancel()
-	s.syncer.Close()
+	s.dump.close()
 	s.wait.Wait()
-}
-
-// HandleEvent takes an event from the driver's goroutine and waits until there is room for it.
-func (s *stream) HandleEvent(e *replication.BinlogEvent) error {
-	if err := s.room.Acquire(s.ctx, weight(e)); err != nil {
-		return err
-	}
-	select {
-	case s.events <- e:
-		return nil
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
 }
 
 // next waits for an event. The caller gives its room back with done.
