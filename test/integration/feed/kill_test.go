@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +17,21 @@ import (
 	"invalidator/test/integration/harness"
 )
 
-// kills is how often the feeder dies, and each the transactions that each database sees meanwhile.
-const kills, each = 12, 25
+// each is the transactions that each database sees between two faults.
+const each = 25
+
+// many is how many faults a test makes: what the environment says, or a few.
+func many(t *testing.T, variable string, few int) int {
+	s := os.Getenv(variable)
+	if s == "" {
+		return few
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q is not a number from 1 on", variable, s)
+	}
+	return n
+}
 
 // A feeder that is killed again and again while random transactions run loses no committed row version, writes none that
 // was rolled back, and leaves each row's last version last.
@@ -36,7 +51,7 @@ func TestKilledFeederLosesNothing(t *testing.T) {
 	topics := readTopics(t, p)
 
 	feeder := first
-	for i := range kills {
+	for i := range many(t, "KILLS", 12) {
 		var writing errgroup.Group
 		for _, w := range writers {
 			writing.Go(func() error { return w.run(each) })

@@ -29,6 +29,9 @@ type writer struct {
 	committed    map[event]bool
 	rolledBack   map[event]bool
 	transactions int
+
+	// outlives is asked, where it is set, what to do when the database goes away: it returns once it is back.
+	outlives func(error)
 }
 
 var tables = []string{"items", "pairs"}
@@ -39,8 +42,10 @@ func newWriter(t *testing.T, kind harness.Kind, seed uint64) *writer {
 		rows: map[string]map[string]int64{}, committed: map[event]bool{}, rolledBack: map[event]bool{},
 	}
 	w.Do(t,
+		`CREATE TABLE transactions (id bigint PRIMARY KEY)`,
 		`CREATE TABLE items (id bigint PRIMARY KEY, version bigint NOT NULL, note varchar(2000))`,
 		`CREATE TABLE pairs (a bigint, b bigint, version bigint NOT NULL, note varchar(2000), PRIMARY KEY (b, a))`)
+	w.rows["transactions"] = map[string]int64{}
 	for _, table := range tables {
 		w.rows[table] = map[string]int64{}
 		if kind == harness.Postgres { // so that a delete says which version it deletes
@@ -68,41 +73,66 @@ func (w *writer) run(n int) error {
 	return nil
 }
 
-// transaction runs n statements and perhaps some that a savepoint undoes, and commits or rolls back.
+// transaction makes one, and where the database goes away meanwhile asks it afterwards what became of it.
 func (w *writer) transaction(n int, rollBack bool) error {
-	tx, err := w.Begin()
+	w.version++
+	id, after := w.version, clone(w.rows)
+	done, err := w.attempt(id, after, n, rollBack)
+	committed := err == nil && !rollBack
 	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	after := clone(w.rows)
-	done, err := w.write(tx, after, n)
-	if err != nil {
-		return err
-	}
-	if w.rng.IntN(4) == 0 { // what follows a savepoint is undone
-		if _, err := tx.Exec("SAVEPOINT s"); err != nil {
+		if w.outlives == nil {
 			return err
 		}
-		events, err := w.write(tx, clone(after), 1+w.rng.IntN(3))
-		if err != nil {
+		w.outlives(err)
+		var rows int
+		if err := w.QueryRow(fmt.Sprintf("SELECT count(*) FROM transactions WHERE id = %d", id)).Scan(&rows); err != nil {
 			return err
 		}
-		if _, err := tx.Exec("ROLLBACK TO SAVEPOINT s"); err != nil {
-			return err
-		}
-		w.note(w.rolledBack, events)
+		committed = rows == 1
 	}
-	if rollBack {
+	if !committed {
 		w.note(w.rolledBack, done)
-		return tx.Rollback()
-	}
-	if err := tx.Commit(); err != nil {
-		return err
+		return nil
 	}
 	w.note(w.committed, done)
 	w.rows = after
 	return nil
+}
+
+// attempt runs n statements and perhaps some that a savepoint undoes, and commits or rolls back. It returns what it did even
+// where it does not know what became of it.
+func (w *writer) attempt(id int64, after map[string]map[string]int64, n int, rollBack bool) (done []event, err error) {
+	tx, err := w.Begin()
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec(fmt.Sprintf("INSERT INTO transactions VALUES (%d)", id)); err != nil {
+		return nil, err
+	}
+	after["transactions"][strconv.FormatInt(id, 10)] = 0
+	done, err = w.write(tx, after, n)
+	done = append(done, event{"transactions", "c", strconv.FormatInt(id, 10), 0})
+	if err != nil {
+		return done, err
+	}
+	if w.rng.IntN(4) == 0 { // what follows a savepoint is undone
+		if _, err := tx.Exec("SAVEPOINT s"); err != nil {
+			return done, err
+		}
+		events, err := w.write(tx, clone(after), 1+w.rng.IntN(3))
+		if err != nil {
+			return done, err
+		}
+		if _, err := tx.Exec("ROLLBACK TO SAVEPOINT s"); err != nil {
+			return done, err
+		}
+		w.note(w.rolledBack, events)
+	}
+	if rollBack {
+		return done, tx.Rollback()
+	}
+	return done, tx.Commit()
 }
 
 func clone(rows map[string]map[string]int64) map[string]map[string]int64 {
@@ -148,7 +178,7 @@ func (w *writer) write(tx *sql.Tx, rows map[string]map[string]int64, n int) (don
 			rows[table][key] = now
 		}
 		if err != nil {
-			return nil, err
+			return done, err
 		}
 	}
 	return done, nil

@@ -29,6 +29,7 @@ type Database struct {
 	Kind   Kind
 	Name   string
 	Schema string // as change records name it: Name, or "public" for Postgres
+	Addr   string // host:port of the server as the feeder is told it: set it to a proxy's before New
 	addr   string
 }
 
@@ -38,7 +39,7 @@ var service = map[Kind]string{MySQL: "MYSQL", MariaDB: "MARIADB", Postgres: "POS
 func NewDatabase(t testing.TB, kind Kind) *Database {
 	t.Helper()
 	d := &Database{Kind: kind, Name: Unique(), addr: services.Addr(service[kind])}
-	d.Schema = d.Name
+	d.Schema, d.Addr = d.Name, d.addr
 	admin := d.open(t, "")
 	create := "CREATE DATABASE " + d.Name
 	if kind == Postgres {

@@ -91,7 +91,7 @@ func (p *Pipeline) yaml(o Options) string {
 			include = "*"
 		}
 		fmt.Fprintf(&b, "  - {name: %s-%s, type: %s, hosts: [%q], user: cdc, password: cdc-password, include: [%q]%s}\n",
-			p.ID, d.Kind, kind, d.addr, d.Schema+"."+include, extra)
+			p.ID, d.Kind, kind, d.Addr, d.Schema+"."+include, extra)
 	}
 	b.WriteString(o.Sources)
 	return b.String()

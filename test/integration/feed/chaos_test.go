@@ -1,0 +1,212 @@
+//go:build integration && chaos
+
+package feed
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"invalidator/test/integration/harness"
+	"invalidator/test/integration/services"
+)
+
+// storm feeds databases while their writers commit and roll back, makes faults, and then compares the topics with the
+// writers' books.
+type storm struct {
+	t       *testing.T
+	rng     *rand.Rand
+	writers []*writer
+	dbs     []*harness.Database
+	p       *harness.Pipeline
+	feeder  *harness.Process
+	topics  *topics
+}
+
+func newStorm(t *testing.T, kinds ...harness.Kind) *storm {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	s := &storm{t: t, rng: rand.New(rand.NewPCG(seed, 0))}
+	for i, kind := range kinds {
+		w := newWriter(t, kind, seed+uint64(i))
+		s.writers, s.dbs = append(s.writers, w), append(s.dbs, w.Database)
+	}
+	return s
+}
+
+// begin starts the feeder; proxies stand before the databases by then.
+func (s *storm) begin() {
+	s.p = pipeline(s.t, s.dbs...)
+	s.feeder = s.p.Feed()
+	s.p.AwaitFeeding(s.dbs...)
+	s.topics = readTopics(s.t, s.p)
+}
+
+// blow makes n faults, each while every writer makes its transactions and once some of their records came.
+func (s *storm) blow(n int, fault func()) {
+	for i := range n {
+		var writing errgroup.Group
+		for _, w := range s.writers {
+			writing.Go(func() error { return w.run(each) })
+		}
+		from, more := s.topics.count(), s.rng.IntN(len(s.writers)*large)
+		harness.Await(s.t, fmt.Sprintf("%d more records before fault %d", more, i+1), func() (bool, string) {
+			n := s.topics.count() - from
+			return n >= more, fmt.Sprintf("%d of them", n)
+		})
+		fault()
+		if err := writing.Wait(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.p.AwaitFed(s.dbs...)
+	s.feeder.Terminate()
+	read := books(s.t, s.topics)
+	for _, w := range s.writers {
+		s.t.Run(string(w.Kind), func(t *testing.T) { w.compare(t, read[s.p.Source(w.Kind)]) })
+	}
+}
+
+// dev runs a command of ./dev.
+func dev(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(services.Root(), "dev"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("./dev %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// pid is that of a service that ./dev started without a container.
+func pid(t *testing.T, service string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(services.Root(), ".dev", "run", service+".pid"))
+	if err != nil {
+		t.Fatalf("finding %s: %v", service, err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func send(t *testing.T, service string, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid(t, service), signal); err != nil {
+		t.Fatalf("sending %s to %s: %v", signal, service, err)
+	}
+}
+
+// crash ends a service with SIGKILL and starts it again.
+func crash(t *testing.T, service string) {
+	send(t, service, syscall.SIGKILL)
+	dev(t, "up", service)
+}
+
+// freeze stops a service for a while as a cut network would: connections stand, and nothing answers.
+func freeze(t *testing.T, service string, d time.Duration) {
+	send(t, service, syscall.SIGSTOP)
+	<-time.After(d)
+	send(t, service, syscall.SIGCONT)
+}
+
+// The broker is stopped, killed and frozen.
+func TestChaosBroker(t *testing.T) {
+	s := newStorm(t, harness.Kinds...)
+	s.begin()
+	s.blow(many(t, "FAULTS", 3), func() {
+		switch s.rng.IntN(3) {
+		case 0:
+			dev(t, "restart", "kafka")
+		case 1:
+			crash(t, "kafka")
+		case 2:
+			freeze(t, "kafka", time.Duration(1+s.rng.IntN(15))*time.Second)
+		}
+	})
+}
+
+// A database is stopped, killed and frozen. What became of the transaction that was open then, it is asked.
+func TestChaosDatabase(t *testing.T) {
+	for _, kind := range harness.Kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			s := newStorm(t, kind)
+			w := s.writers[0]
+			w.outlives = func(error) {
+				harness.Await(t, "the database to be back", func() (bool, string) {
+					err := w.Ping()
+					return err == nil, fmt.Sprint(err)
+				})
+			}
+			s.begin()
+			s.blow(many(t, "FAULTS", 3), func() {
+				switch s.rng.IntN(3) {
+				case 0:
+					dev(t, "restart", string(kind))
+				case 1:
+					crash(t, string(kind))
+				case 2:
+					freeze(t, string(kind), time.Duration(1+s.rng.IntN(10))*time.Second)
+				}
+			})
+		})
+	}
+}
+
+// The network between feeder and databases is cut in one direction and in both, slowed, and reset.
+func TestChaosNetwork(t *testing.T) {
+	s := newStorm(t, harness.Kinds...)
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	proxies := make([]*toxiproxy.Proxy, len(s.dbs))
+	for i, d := range s.dbs {
+		proxies[i] = toxiproxy.NewProxy(server, string(d.Kind), harness.FreeAddr(t), d.Addr)
+		if err := proxies[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer proxies[i].Stop()
+		d.Addr = proxies[i].Listen
+	}
+	s.begin()
+	s.blow(many(t, "FAULTS", 5), func() {
+		for _, p := range proxies {
+			for _, direction := range [][]string{{"upstream"}, {"downstream"}, {"upstream", "downstream"}}[s.rng.IntN(3)] {
+				s.poison(p, direction)
+			}
+		}
+		<-time.After(time.Duration(1+s.rng.IntN(12)) * time.Second)
+		for _, p := range proxies {
+			p.Toxics.ResetToxics(context.Background())
+		}
+	})
+}
+
+// poison adds a fault to one direction of a proxy.
+func (s *storm) poison(p *toxiproxy.Proxy, direction string) {
+	kind, attributes := "", ""
+	switch s.rng.IntN(4) {
+	case 0:
+		kind, attributes = "timeout", `{"timeout": 0}` // nothing passes, and nobody is told
+	case 1:
+		kind, attributes = "reset_peer", `{"timeout": 0}`
+	case 2:
+		kind, attributes = "limit_data", fmt.Sprintf(`{"bytes": %d}`, s.rng.IntN(20_000))
+	case 3:
+		kind, attributes = "slicer", `{"average_size": 7, "size_variation": 3, "delay": 1}`
+	}
+	toxic := fmt.Sprintf(`{"name": %q, "type": %q, "stream": %q, "attributes": %s}`, direction, kind, direction, attributes)
+	if _, err := p.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		s.t.Fatal(err)
+	}
+}
