@@ -4,6 +4,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -111,7 +112,12 @@ func send(t *testing.T, service string, signal syscall.Signal) {
 
 // crash ends a service with SIGKILL and starts it again.
 func crash(t *testing.T, service string) {
+	gone := pid(t, service)
 	send(t, service, syscall.SIGKILL)
+	harness.Await(t, service+" to be gone", func() (bool, string) {
+		err := syscall.Kill(gone, 0)
+		return errors.Is(err, syscall.ESRCH), fmt.Sprint(err)
+	})
 	dev(t, "up", service)
 }
 
