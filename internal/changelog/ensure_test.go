@@ -36,7 +36,7 @@ func TestOwnTopics(t *testing.T) {
 	}
 	want := map[string]int{
 		"invalidator.control": 1, "invalidator.status": 1, "invalidator.state": 8, "invalidator.work": 64,
-		"invalidator.deadletter": 8, "invalidator.keys": 8, "invalidator.refresh": 8,
+		"invalidator.deadletter": 8, "invalidator.keys": 8, "invalidator.refresh": 8, "invalidator.leader": 1,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -140,7 +140,7 @@ func TestAStateTopicThatExpiresIsAnError(t *testing.T) {
 	}) {
 		t.Error(findings)
 	}
-	if n := len(findings); n != 7 { // six do not exist, and nothing made them
+	if n := len(findings); n != 8 { // seven do not exist, and nothing made them
 		t.Errorf("%d findings: %v", n, findings)
 	}
 	if c.TopicInfo("f2.control") != nil {

@@ -31,6 +31,7 @@ func PositionKey(source string, generation int64) string {
 type SavedPosition struct {
 	Position   cdc.Position
 	Generation int64 // of the feeder that saved it; 0 where nothing is saved
+	Saved      time.Time
 	Found      bool
 	Stale      []string // keys of older generations: remove them after the first write of one's own
 }
@@ -52,7 +53,7 @@ func (s *State) LoadPosition(source string) (SavedPosition, error) {
 		}
 		seen = append(seen, key)
 		if !best.Found || r.Generation > best.Generation {
-			best = SavedPosition{Position: r.Position, Generation: r.Generation, Found: true}
+			best = SavedPosition{Position: r.Position, Generation: r.Generation, Saved: r.Saved, Found: true}
 		}
 	}
 	for _, key := range seen {

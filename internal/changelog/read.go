@@ -31,10 +31,7 @@ func readAll(ctx context.Context, cl *kgo.Client, topic string, fn func(*kgo.Rec
 
 // readKey is readAll for the one partition to which producers send the key.
 func readKey(ctx context.Context, cl *kgo.Client, topic, key string, fn func(*kgo.Record)) error {
-	partitioner := kgo.StickyKeyPartitioner(nil).ForTopic(topic) // what a client has by default
-	return readSome(ctx, cl, topic, func(p int32, of int) bool {
-		return int(p) == partitioner.Partition(&kgo.Record{Key: []byte(key)}, of)
-	}, fn)
+	return readSome(ctx, cl, topic, func(p int32, of int) bool { return p == partitionOf(key, of) }, fn)
 }
 
 func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p int32, of int) bool, fn func(*kgo.Record)) error {

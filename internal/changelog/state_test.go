@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -89,6 +90,10 @@ func TestHighestGenerationWinsWhoeverWritesLast(t *testing.T) {
 
 	p, err = load(t, successor).LoadPosition("shop")
 	must(t, err)
+	if age := time.Since(p.Saved); age < 0 || age > time.Minute {
+		t.Errorf("saved %s ago", age)
+	}
+	p.Saved = time.Time{}
 	want := changelog.SavedPosition{Position: cdc.Position{LSN: "0/20"}, Generation: 2, Found: true, Stale: []string{"position/shop/1"}}
 	if d := cmp.Diff(want, p); d != "" {
 		t.Error(d)

@@ -14,7 +14,7 @@ import (
 const DefaultPrefix = "invalidator"
 
 // Names are the service's own topics of one fleet.
-type Names struct{ Control, Status, State, Work, DeadLetter, Keys, Refresh string }
+type Names struct{ Control, Status, State, Work, DeadLetter, Keys, Refresh, Leader string }
 
 // NamesFor returns the names under prefix; empty means DefaultPrefix.
 func NamesFor(prefix string) Names {
@@ -30,12 +30,13 @@ func NamesFor(prefix string) Names {
 		DeadLetter: prefix + "deadletter",
 		Keys:       prefix + "keys",
 		Refresh:    prefix + "refresh",
+		Leader:     prefix + "leader",
 	}
 }
 
 // All are the names of the service's own topics.
 func (n Names) All() []string {
-	return []string{n.Control, n.Status, n.State, n.Work, n.DeadLetter, n.Keys, n.Refresh}
+	return []string{n.Control, n.Status, n.State, n.Work, n.DeadLetter, n.Keys, n.Refresh, n.Leader}
 }
 
 // Partitions of the service's own topics. They never change: a state record's partition follows from its key, and a claim
@@ -48,6 +49,7 @@ const (
 	DeadLetterPartitions = 8
 	KeysPartitions       = 8
 	RefreshPartitions    = 8
+	LeaderPartitions     = 1 // a source's group is its own, so that one partition serves all
 )
 
 const (
@@ -125,6 +127,7 @@ func (s Settings) Own() []TopicSpec {
 		{n.DeadLetter, DeadLetterPartitions, rf, Delete, month, s.MaxMessageBytes + deadLetterRoom},
 		{n.Keys, KeysPartitions, rf, Delete, s.MaxTTL + RetentionMargin, 0},
 		{n.Refresh, RefreshPartitions, rf, Delete, day, 0},
+		{n.Leader, LeaderPartitions, rf, Delete, day, 0},
 	}
 }
 
