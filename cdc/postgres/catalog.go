@@ -2,39 +2,63 @@ package postgres
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"invalidator/cdc"
 )
 
-// catalog asks the database about itself over an ordinary connection, which is opened again where it was lost. It belongs
-// to Run's goroutine.
+// catalog asks the database about itself over an ordinary connection, which is opened again where it was lost. Run's
+// goroutine and the watcher's take turns.
 type catalog struct {
 	host string
-	conn *pgx.Conn
 	dial func(ctx context.Context, host string) (*pgx.Conn, error)
+	free chan *pgx.Conn // holds the connection while nobody uses it
 }
 
-func (c *catalog) close() { closeConn(c.conn.PgConn()) }
+func newCatalog(host string, conn *pgx.Conn, dial func(ctx context.Context, host string) (*pgx.Conn, error)) *catalog {
+	c := &catalog{host: host, dial: dial, free: make(chan *pgx.Conn, 1)}
+	c.free <- conn
+	return c
+}
 
-// describe is a describer: the log tells a column's type by its number alone.
-func (c *catalog) describe(ctx context.Context, m relationMessage) (d description, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	for range 2 { // a connection that was cut while it was idle shows that only when it is used
-		if c.conn.IsClosed() {
-			conn, err := c.dial(ctx, c.host)
+// close is called when nobody uses it any more.
+func (c *catalog) close() { closeConn((<-c.free).PgConn()) }
+
+// use calls do with the connection, and once more with another where it was cut while it was idle.
+func (c *catalog) use(ctx context.Context, do func(context.Context, *pgx.Conn) error) (err error) {
+	var conn *pgx.Conn
+	select {
+	case conn = <-c.free:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { c.free <- conn }()
+	for range 2 {
+		if conn.IsClosed() {
+			again, err := c.dial(ctx, c.host)
 			if err != nil {
-				return d, during("connecting to "+c.host, err)
+				return during("connecting to "+c.host, err)
 			}
-			c.close()
-			c.conn = conn
+			closeConn(conn.PgConn())
+			conn = again
 		}
-		if d, err = c.ask(ctx, m); err == nil || !c.conn.IsClosed() {
+		if err = do(ctx, conn); err == nil || !conn.IsClosed() {
 			break
 		}
 	}
+	return err
+}
+
+// describe is a describer: the log tells a column's type by its number alone.
+func (c *catalog) describe(ctx context.Context, m relationMessage) (d description, err error) {
+	err = c.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+		defer cancel()
+		d, err = askRelation(ctx, conn, m)
+		return err
+	})
 	return d, err
 }
 
@@ -51,12 +75,12 @@ const describeKey = `
 SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
 WHERE i.indrelid = $1 AND i.indisprimary`
 
-func (c *catalog) ask(ctx context.Context, m relationMessage) (d description, err error) {
+func askRelation(ctx context.Context, conn *pgx.Conn, m relationMessage) (d description, err error) {
 	oids, modifiers := make([]uint32, len(m.columns)), make([]int32, len(m.columns))
 	for i, col := range m.columns {
 		oids[i], modifiers[i] = col.oid, col.modifier
 	}
-	rows, _ := c.conn.Query(ctx, describeColumns, oids, modifiers)
+	rows, _ := conn.Query(ctx, describeColumns, oids, modifiers)
 	var name string
 	var base uint32
 	_, err = pgx.ForEachRow(rows, []any{&name, &base}, func() error {
@@ -69,7 +93,7 @@ func (c *catalog) ask(ctx context.Context, m relationMessage) (d description, er
 	if err != nil {
 		return d, during("asking for column types", err)
 	}
-	rows, _ = c.conn.Query(ctx, describeKey, m.id)
+	rows, _ = conn.Query(ctx, describeKey, m.id)
 	d.keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	return d, during("asking for a primary key", err)
 }
@@ -77,6 +101,12 @@ func (c *catalog) ask(ctx context.Context, m relationMessage) (d description, er
 // tableInfo is what the catalogue says about a table that Include chooses.
 type tableInfo struct {
 	Schema, Table string
+	OID           uint32
+	Root          uint32 // the partitioned table at the top, of a partition; else 0
+	Member        uint32 // its row in pg_publication_rel; 0 where the publication does not list it by name
+	Links         string // the transactions that attached it, and what it is in, to Root
+	Born          bool   // a partition that was made as one, and so was all that it is in
+	Foreign       bool   // its rows are on another server
 	Partitioned   bool   // the table itself holds no rows
 	Partition     bool   // of another table
 	Unlogged      bool   // its changes are in no log
@@ -89,48 +119,89 @@ type tableInfo struct {
 	Columns       []string // every column
 	Sent          []string // those that the publication sends, where Published
 	Filtered      bool     // the publication sends only some rows
-	Partitions    []string // leaf partitions, as schema.table
+	LeafSchemas   []string // of the leaf partitions
+	LeafTables    []string // of the leaf partitions
 }
 
-func (t tableInfo) String() string { return t.Schema + "." + t.Table }
+func (t tableInfo) String() string  { return t.Schema + "." + t.Table }
+func (t tableInfo) name() tableName { return tableName{t.Schema, t.Table} }
+
+func (t tableInfo) known() known {
+	return known{OID: t.OID, Root: t.Root, Member: t.Member, Links: t.Links}
+}
+
+// leaves are the partitions that hold the rows.
+func (t tableInfo) leaves() []tableName {
+	var all []tableName
+	for i := range t.LeafTables {
+		all = append(all, tableName{t.LeafSchemas[i], t.LeafTables[i]})
+	}
+	return all
+}
 
 func (t tableInfo) id(database string) cdc.TableID {
 	return cdc.TableID{Database: database, Schema: t.Schema, Table: t.Table}
 }
 
 // $1 is the publication. An index serves as identity only where it is valid and checked at once. A partitioned table is
-// published for its partitions, those to come too: they inherit its primary key, but no other identity.
+// published for its partitions, those to come too: they inherit its primary key, but no other identity. A partition was made
+// as one where the same transaction made its row type and attached it.
 const listTables = `
 WITH identity AS (
     SELECT c.oid, c.relreplident = 'f' AND c.relkind = 'r' OR EXISTS (
         SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
         AND CASE WHEN c.relkind = 'p' OR c.relreplident = 'd' THEN i.indisprimary WHEN c.relreplident = 'i' THEN i.indisreplident END) AS ok
-    FROM pg_class c WHERE c.relkind IN ('r', 'p')),
+    FROM pg_class c WHERE c.relkind IN ('r', 'p', 'f')),
 leaf AS (
-    SELECT r.oid AS root, pn.nspname || '.' || pc.relname AS name, identity.ok
+    SELECT r.oid AS root, pn.nspname::text AS schema, pc.relname::text AS name, identity.ok
     FROM pg_class r, pg_partition_tree(r.oid) l
     JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace JOIN identity ON identity.oid = pc.oid
-    WHERE r.relkind = 'p' AND l.isleaf)
-SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
+    WHERE r.relkind = 'p' AND l.isleaf),
+link AS (
+    SELECT c.oid, string_agg(i.xmin::text, ',' ORDER BY i.inhrelid) AS xids, bool_and(y.xmin = i.xmin) AS born
+    FROM pg_class c, pg_partition_ancestors(c.oid) a
+    JOIN pg_inherits i ON i.inhrelid = a.relid JOIN pg_class ac ON ac.oid = a.relid JOIN pg_type y ON y.oid = ac.reltype
+    WHERE c.relispartition GROUP BY c.oid)
+SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::oid ELSE 0 END, coalesce(r.oid, 0),
+       coalesce(link.xids, ''), coalesce(link.born, false),
+       c.relkind = 'f', c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
        identity.ok AND NOT EXISTS (SELECT FROM leaf WHERE leaf.root = c.oid AND NOT leaf.ok),
        pg_has_role(c.relowner, 'USAGE'),
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
-       EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-               WHERE r.prrelid = c.oid AND p.pubname = $1),
+       r.oid IS NOT NULL,
        t.tablename IS NOT NULL,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
        coalesce(t.attnames, '{}')::text[],
        t.rowfilter IS NOT NULL,
-       ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY 1)
+       ARRAY(SELECT leaf.schema FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
+       ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
+LEFT JOIN link ON link.oid = c.oid
+LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1)
 LEFT JOIN pg_publication_tables t ON t.pubname = $1 AND t.schemaname = n.nspname AND t.tablename = c.relname
 WHERE c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
 ORDER BY 1, 2`
 
+// everWritten reports whether a table, or a partition of it, may ever have had a row: a table that was filled has pages, but
+// for one that was truncated, which has another file then, or vacuumed to nothing, whose rows were counted then. Nobody may
+// write to it meanwhile.
+func everWritten(ctx context.Context, q querier, oid uint32) (written bool, err error) {
+	rows, _ := q.Query(ctx, `
+SELECT coalesce(bool_or(pg_relation_size(c.oid) > 0 OR c.relfilenode <> c.oid OR c.reltuples >= 0), false)
+FROM pg_class c WHERE c.relkind = 'r' AND (c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::oid::regclass) WHERE isleaf))`, oid)
+	written, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	return written, during("looking whether a table was ever written to", err)
+}
+
+// querier is a connection, or a transaction on one.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
 // listIncluded lists the tables that include chooses.
-func listIncluded(ctx context.Context, conn *pgx.Conn, publication string, include *cdc.Include) ([]tableInfo, error) {
+func listIncluded(ctx context.Context, conn querier, publication string, include *cdc.Include) ([]tableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, listTables, publication)
@@ -149,6 +220,7 @@ func listIncluded(ctx context.Context, conn *pgx.Conn, publication string, inclu
 
 // publicationInfo is a publication as it stands.
 type publicationInfo struct {
+	OID                              uint32
 	AllTables                        bool
 	Insert, Update, Delete, Truncate bool
 	ViaRoot                          bool
@@ -156,14 +228,14 @@ type publicationInfo struct {
 }
 
 // ours reports whether the feeder made the publication, and so may add tables to it.
-func (p *publicationInfo) ours() bool { return p.Comment == publicationComment }
+func (p *publicationInfo) ours() bool { return strings.HasPrefix(p.Comment, publicationComment) }
 
 // findPublication returns nil where there is none.
-func findPublication(ctx context.Context, conn *pgx.Conn, name string) (*publicationInfo, error) {
+func findPublication(ctx context.Context, conn querier, name string) (*publicationInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, `
-SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(obj_description(oid, 'pg_publication'), '')
+SELECT oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(obj_description(oid, 'pg_publication'), '')
 FROM pg_publication WHERE pubname = $1`, name)
 	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[publicationInfo])
 	if err != nil {
@@ -175,40 +247,10 @@ FROM pg_publication WHERE pubname = $1`, name)
 	return found[0], nil
 }
 
-// slotInfo is a replication slot as it stands.
-type slotInfo struct {
-	Plugin    string
-	Database  string
-	Reader    int    // the process that reads it; 0: none
-	WALStatus string // reserved, extended, unreserved or lost
-	Flushed   lsn    // confirmed_flush_lsn: the stream begins there at the earliest
-}
-
-// findSlot returns nil where there is none.
-func findSlot(ctx context.Context, conn *pgx.Conn, name string) (*slotInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	var s slotInfo
-	var flushed string
-	rows, _ := conn.Query(ctx, `
-SELECT coalesce(plugin, ''), coalesce(database::text, ''), coalesce(active_pid, 0), coalesce(wal_status, ''), coalesce(confirmed_flush_lsn, '0/0')::text
-FROM pg_replication_slots WHERE slot_name = $1`, name)
-	n, err := pgx.ForEachRow(rows, []any{&s.Plugin, &s.Database, &s.Reader, &s.WALStatus, &flushed}, func() (err error) {
-		s.Flushed, err = parseLSN(flushed)
-		return err
-	})
-	if err != nil {
-		return nil, during("looking for slot "+name, err)
-	}
-	if n.RowsAffected() == 0 {
-		return nil, nil
-	}
-	return &s, nil
-}
-
 // serverInfo is what the feeder needs to know of the server itself.
 type serverInfo struct {
 	Version     int // server_version_num
+	Standby     bool
 	WALLevel    string
 	SlotKeepWAL string // max_slot_wal_keep_size
 	MayCreate   bool   // CREATE on the database: a publication takes it
@@ -218,7 +260,7 @@ func askServer(ctx context.Context, conn *pgx.Conn) (serverInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, `
-SELECT current_setting('server_version_num')::int, current_setting('wal_level'), current_setting('max_slot_wal_keep_size'),
+SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('wal_level'), current_setting('max_slot_wal_keep_size'),
        has_database_privilege(current_database(), 'CREATE')`)
 	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[serverInfo])
 	return s, during("asking the server for its settings", err)

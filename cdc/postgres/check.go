@@ -72,8 +72,10 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := c.f.fitSlot(slot, cdc.Position{}); err != nil {
+	if err := c.f.fitSlot(slot); err != nil {
 		c.refused(err)
+	} else if slot != nil && slot.dead() != "" {
+		c.refused(c.f.gap(cdc.Position{}, fmt.Errorf("slot %s is lost: %s", c.f.cfg.Slot, slot.dead())))
 	}
 	if slot != nil && slot.WALStatus == "unreserved" {
 		c.add(cdc.SeverityWarning, "", "", "let the feeder catch up now, or raise max_slot_wal_keep_size", "the server is about to give up slot %s", c.f.cfg.Slot)
@@ -120,7 +122,7 @@ func (c *checker) publication(pub *publicationInfo, server serverInfo, tables []
 	missing := unpublished(tables, pub)
 	if pub == nil {
 		if foreign := notOwned(missing); len(missing) > 0 && (len(foreign) > 0 || !server.MayCreate) {
-			c.add(cdc.SeverityError, "", "", "as the tables' owner with CREATE on the database run: "+c.f.createStatement(missing),
+			c.add(cdc.SeverityError, "", "", "as the tables' owner with CREATE on the database run: "+c.f.createStatement(missing, server),
 				"publication %s does not exist, and our role may not make it", name)
 		}
 		return
@@ -207,10 +209,9 @@ func (c *checker) generated(t tableInfo) {
 // partitions looks at the names under which a partitioned table's changes come.
 func (c *checker) partitions(t tableInfo) {
 	var lost []string
-	for _, p := range t.Partitions {
-		schema, table, _ := strings.Cut(p, ".")
-		if !c.f.cfg.Include.Match(schema, table) {
-			lost = append(lost, p)
+	for _, p := range t.leaves() {
+		if !c.f.matches(p) {
+			lost = append(lost, p.String())
 		}
 	}
 	if len(lost) > 0 {

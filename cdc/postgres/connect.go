@@ -26,16 +26,16 @@ const (
 // pinned are our sessions' settings. What a role or a database sets for its sessions would otherwise change the text of
 // values, and with it keys. lc_monetary stays the database's: a money value shows as the application sees it.
 var pinned = map[string]string{
-	"application_name":     "invalidator",
-	"client_encoding":      "UTF8",
-	"DateStyle":            "ISO",
-	"IntervalStyle":        "postgres",
-	"TimeZone":             "UTC",
-	"bytea_output":         "hex",
-	"extra_float_digits":   "1", // the shortest text that reads back as the same number: the server's default
-	"statement_timeout":    "0",
-	"lock_timeout":         "0",
-	"idle_session_timeout": "0",
+	"client_encoding":             "UTF8",
+	"DateStyle":                   "ISO",
+	"IntervalStyle":               "postgres",
+	"TimeZone":                    "UTC",
+	"bytea_output":                "hex",
+	"extra_float_digits":          "1", // the shortest text that reads back as the same number: the server's default
+	"statement_timeout":           "0",
+	"lock_timeout":                "0",
+	"idle_session_timeout":        "0",
+	"standard_conforming_strings": "on",
 }
 
 // connConfig is how to reach one host. Nothing of the process's environment (PGHOST, PGOPTIONS) takes part.
@@ -54,6 +54,7 @@ func (f *Feeder) connConfig(host string) (*pgx.ConnConfig, error) {
 	}
 	c.Host, c.Port, c.Database, c.User, c.Password = name, uint16(port), f.cfg.Database, f.cfg.User, f.cfg.Password
 	c.Fallbacks, c.ConnectTimeout, c.RuntimeParams = nil, connectTimeout, maps.Clone(pinned)
+	c.RuntimeParams["application_name"] = "invalidator/" + f.cfg.Name // how a successor knows our connections
 	c.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}).DialContext

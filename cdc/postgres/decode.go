@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"invalidator/cdc"
@@ -11,22 +12,27 @@ import (
 
 // decoder turns the stream's messages into calls of a Handler. It belongs to Run's goroutine.
 type decoder struct {
-	source    string
-	origin    origin
-	relations relations
-	out       cdc.Handler
+	source      string
+	publication string
+	origin      origin
+	relations   relations
+	out         cdc.Handler
 
-	done lsn // behind everything handed over
-	open bool
-	tx   transaction // the last that began
+	done    lsn                           // behind everything handed over
+	handed  *atomic.Pointer[cdc.Position] // Feeder.handed
+	reached *atomic.Pointer[progress]     // Feeder.reached
+	open    bool
+	tx      transaction // the last that began
 }
 
 // transaction is what its changes have in common.
 type transaction struct {
 	at      time.Time
-	start   cdc.Position // where its commit record begins: a start from here brings the whole transaction
+	commit  lsn          // where its commit record begins
+	start   cdc.Position // the same: a start from here brings the whole transaction
 	xid     string
-	ordinal int64 // of the next change
+	ordinal int64         // of the next change
+	joined  []cdc.TableID // fed from its end on
 }
 
 // message handles one pgoutput message.
@@ -42,7 +48,7 @@ func (d *decoder) message(ctx context.Context, text string) error {
 	case msgRelation:
 		var m relationMessage
 		if m, err = parseRelation(c); err == nil {
-			d.relations.put(ctx, m)
+			err = d.gone(ctx, d.relations.put(ctx, m))
 		}
 	case msgInsert, msgUpdate, msgDelete:
 		err = d.row(ctx, kind, c)
@@ -63,7 +69,7 @@ func (d *decoder) message(ctx context.Context, text string) error {
 func (d *decoder) begin(c *cursor) error {
 	m, err := parseBegin(c)
 	d.open = true
-	d.tx = transaction{at: m.at, start: d.origin.position(m.commit), xid: strconv.FormatUint(uint64(m.xid), 10)}
+	d.tx = transaction{at: m.at, commit: m.commit, start: d.origin.position(m.commit), xid: strconv.FormatUint(uint64(m.xid), 10)}
 	return err
 }
 
@@ -73,16 +79,31 @@ func (d *decoder) commit(ctx context.Context, c *cursor) error {
 		return err
 	}
 	d.open, d.done = false, m.end
-	return handlerFailed(d.out.Committed(ctx, d.origin.position(m.end), m.at))
+	end := d.origin.position(m.end)
+	if d.tx.ordinal > 0 {
+		d.handed.Store(&end)
+	}
+	if len(d.tx.joined) > 0 {
+		if err := d.out.Joined(ctx, d.tx.joined, end); err != nil {
+			return handlerFailed(err)
+		}
+	}
+	d.reached.Store(&progress{d.done, m.at})
+	return handlerFailed(d.out.Committed(ctx, end, m.at))
 }
 
 // idle says that the server's log has moved on to end with nothing in it for us: every transaction that ended before end
 // came before this word of the server, and has been handed over.
 func (d *decoder) idle(ctx context.Context, end lsn, at time.Time) error {
-	if d.open || end <= d.done {
+	if d.open || end < d.done {
+		return nil
+	}
+	if end == d.done { // nothing was written: the server's time alone has moved on
+		d.reached.Store(&progress{end, at})
 		return nil
 	}
 	d.done = end
+	d.reached.Store(&progress{end, at})
 	return handlerFailed(d.out.Committed(ctx, d.origin.position(end), at))
 }
 
@@ -160,6 +181,11 @@ func (d *decoder) logical(ctx context.Context, c *cursor) error {
 	if err != nil {
 		return err
 	}
+	if m.prefix == noticePrefix {
+		if n, ok := parseNotice(m.content); ok {
+			return d.notice(ctx, m.transactional, n)
+		}
+	}
 	ch := &cdc.RowChange{Op: cdc.Message, Prefix: m.prefix, Content: []byte(m.content)}
 	if m.transactional {
 		return d.change(ctx, &relation{}, ch)
@@ -170,12 +196,35 @@ func (d *decoder) logical(ctx context.Context, c *cursor) error {
 	return handlerFailed(d.out.Change(ctx, ch))
 }
 
+// notice is a message of our own: a heartbeat, or what happened to the tables of a publication.
+func (d *decoder) notice(ctx context.Context, transactional bool, n notice) error {
+	if !transactional || n.Publication != d.publication {
+		return nil
+	}
+	d.tx.joined = append(d.tx.joined, included(d.relations.include, d.relations.database, n.Joined)...)
+	return d.gone(ctx, included(d.relations.include, d.relations.database, n.Gone))
+}
+
+// gone hands over that every row that stood under these names may be gone: the tables were dropped, renamed or detached.
+func (d *decoder) gone(ctx context.Context, tables []cdc.TableID) error {
+	for _, t := range tables {
+		if err := d.change(ctx, &relation{table: t}, &cdc.RowChange{Op: cdc.Truncate}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // change hands over a change of the open transaction.
 func (d *decoder) change(ctx context.Context, rel *relation, ch *cdc.RowChange) error {
 	ch.Source, ch.Connector = d.source, cdc.Postgres
 	ch.TableID, ch.Columns, ch.KeyColumns = rel.table, rel.columns, rel.keyNames
 	ch.Database = d.relations.database
 	ch.CommitTime, ch.Position, ch.Tx, ch.Ordinal = d.tx.at, d.tx.start, d.tx.xid, d.tx.ordinal
+	if d.tx.ordinal == 0 {
+		behind := d.origin.position(d.tx.commit + 1)
+		d.handed.Store(&behind)
+	}
 	d.tx.ordinal++
 	return handlerFailed(d.out.Change(ctx, ch))
 }

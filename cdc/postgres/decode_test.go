@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,16 +108,14 @@ func newDecoder(h cdc.Handler) *decoder {
 	include, _ := cdc.NewInclude([]string{"public.*"})
 	return &decoder{
 		source: "shop", origin: origin{systemID: "71", timeline: 1}, out: h,
-		relations: relations{
-			database: "shop", include: include, log: slog.New(slog.DiscardHandler), byID: map[uint32]*relation{},
-			describe: func(_ context.Context, m relationMessage) (description, error) {
-				d := description{types: make([]string, len(m.columns)), bases: make([]uint32, len(m.columns)), keys: []string{"id"}}
-				for i, c := range m.columns {
-					d.types[i] = fmt.Sprint("type ", c.oid)
-				}
-				return d, nil
-			},
-		},
+		publication: "p", handed: &atomic.Pointer[cdc.Position]{}, reached: &atomic.Pointer[progress]{},
+		relations: newRelations("shop", include, func(_ context.Context, m relationMessage) (description, error) {
+			d := description{types: make([]string, len(m.columns)), bases: make([]uint32, len(m.columns)), keys: []string{"id"}}
+			for i, c := range m.columns {
+				d.types[i] = fmt.Sprint("type ", c.oid)
+			}
+			return d, nil
+		}, slog.New(slog.DiscardHandler)),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -70,7 +69,7 @@ func (f *Feeder) unsent(t tableInfo, pub *publicationInfo) cdc.Lack {
 	case e != nil:
 		return cdc.Lack{What: e.Err.Error(), Hint: e.Hint}
 	case t.Partitioned && (pub == nil || !pub.ViaRoot):
-		return cdc.Lack{What: "its changes carry the names of its partitions: " + strings.Join(t.Partitions, ", "),
+		return cdc.Lack{What: "its changes carry the names of its partitions: " + joinNames(t.leaves()),
 			Hint: "map the partitions, for instance " + t.String() + "_*"}
 	case t.Partition && pub != nil && pub.ViaRoot:
 		return cdc.Lack{What: fmt.Sprintf("publication %s sends its changes under the name of the table that it is a partition of", f.cfg.Publication),

@@ -18,6 +18,7 @@ const (
 	stateNoDatabase        = "3D000"
 	stateNoPrivilege       = "42501"
 	stateUndefinedObject   = "42704"
+	stateUndefinedTable    = "42P01"
 	stateDuplicateObject   = "42710"
 	stateNotInPrerequisite = "55000"
 	stateInUse             = "55006"

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"invalidator/cdc"
 )
@@ -28,6 +29,17 @@ type Config struct {
 	// name cannot hold. Slots are the cluster's, not the database's: two sources must not share one.
 	Slot    string
 	Include *cdc.Include // chooses tables by schema.table
+	// Standby reads from a standby server (16 or newer) and not from the primary. The publication is made on the primary.
+	Standby bool
+	// Heartbeat is how often a message of our own is written into the log, so that it moves on where nothing else is written at
+	// all; zero: never. Where other tables or databases are written it is not needed.
+	Heartbeat time.Duration
+	// AllowPartial accepts tables of which the publication sends only some rows or columns: Check warns of them then.
+	AllowPartial bool
+	// MaxTTL is for how long caches keep what they hold, for Check alone; zero: unknown.
+	MaxTTL time.Duration
+	// Settle is after how long deletes are repeated, for Check alone; zero: unknown.
+	Settle time.Duration
 }
 
 // Feeder reads one database's log by logical replication. It is a cdc.Feeder.
@@ -39,6 +51,13 @@ type Feeder struct {
 	// confirmed is the highest LSN that Confirm told since Run began, or where Run began. Nothing above it is ever reported to
 	// the server as flushed.
 	confirmed atomic.Uint64
+
+	// handed is the transaction of which this process has handed over changes last, by where its commit record ends, or begins
+	// while the end is not known.
+	handed atomic.Pointer[cdc.Position]
+
+	reached  atomic.Pointer[progress] // of this Run
+	measured atomic.Pointer[Status]
 }
 
 var _ cdc.Feeder = (*Feeder)(nil)
@@ -119,6 +138,12 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 		return err
 	}
 	defer s.close()
+	f.reached.Store(&progress{at: s.start})
+	w := f.newWatcher(s)
+	young, err := w.first(ctx, from)
+	if err != nil {
+		return err
+	}
 	f.confirmed.Store(uint64(s.start))
 	if err := out.Started(ctx, s.origin.position(s.start)); err != nil {
 		return handlerFailed(err)
@@ -131,33 +156,47 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	f.log.Info("reading the log", "slot", f.cfg.Slot, "publication", f.cfg.Publication, "from", s.start.String())
 
 	d := &decoder{
-		source: f.cfg.Name, origin: s.origin, out: out, done: s.start,
-		relations: relations{
-			database: f.cfg.Database, include: f.cfg.Include, describe: s.catalog.describe, log: f.log,
-			byID: map[uint32]*relation{},
-		},
+		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, handed: &f.handed, reached: &f.reached,
+		publication: f.cfg.Publication, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
 	}
-	receiving, stop := context.WithCancel(ctx)
-	queue := newQueue()
-	received := make(chan error, 1)
-	go func() {
-		defer close(queue.items)
-		received <- st.receive(receiving, queue)
-	}()
-	err = deliver(ctx, queue, d)
-	stop()
-	cut := <-received // seen only after everything that came before it was handed over
-	switch at := s.origin.position(d.done); {
-	case isState(cut, stateUndefinedObject):
-		cut = f.gap(at, fmt.Errorf("%w: the log goes on from a time when the publication did not exist: %w", cdc.ErrGap, cut))
-	case isState(cut, stateUndefinedFile):
-		cut = f.gap(at, fmt.Errorf("%w: the server has removed log that the slot needs: %w", cdc.ErrGap, cut))
+	if err := d.see(ctx, young); err != nil {
+		return err
 	}
-	return errors.Join(err, cut)
+	return f.read(ctx, st, d, w)
 }
 
-// deliver hands over what is queued until the queue is closed.
-func deliver(ctx context.Context, q *queue, d *decoder) error {
+// read receives, hands over and watches until one of them ends.
+func (f *Feeder) read(ctx context.Context, st *stream, d *decoder, w *watcher) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	queue := newQueue()
+	received, watched := make(chan error, 1), make(chan error, 1)
+	go func() {
+		defer close(queue.items)
+		err := st.receive(working, queue)
+		if err != nil {
+			f.log.Warn("the connection to the server has ended: what it has sent is handed over first", "error", oneLine{err})
+		}
+		received <- err
+	}()
+	go func() {
+		err := w.run(working)
+		if err != nil {
+			stop()
+		}
+		watched <- err
+	}()
+	err := f.deliver(working, queue, w.told, d)
+	stop()
+	cut := <-received // seen only after everything that came before it was handed over
+	if gap := <-watched; gap != nil {
+		return gap
+	}
+	return errors.Join(err, f.lostWhileReading(d.origin.position(d.done), cut))
+}
+
+// deliver hands over what is queued until the queue is closed, and what the watcher tells.
+func (f *Feeder) deliver(ctx context.Context, q *queue, told <-chan sighting, d *decoder) error {
 	for {
 		var it item
 		var open bool
@@ -166,6 +205,11 @@ func deliver(ctx context.Context, q *queue, d *decoder) error {
 			if !open {
 				return nil
 			}
+		case s := <-told:
+			if err := d.see(ctx, s); err != nil {
+				return err
+			}
+			continue
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -216,6 +216,22 @@ func (r *run) position() cdc.Position {
 	return r.committed
 }
 
+// streaming waits until the server has begun to stream, which is after Started, and gives the process that does.
+func (r *run) streaming() (backend string) {
+	r.t.Helper()
+	r.db.eventually("the slot has a reader", func() bool {
+		backend = r.db.reader(r.feeder.cfg.Slot)
+		return backend != ""
+	})
+	return backend
+}
+
+// reader is the process that reads a slot; empty: none.
+func (d *db) reader(slot string) string {
+	d.t.Helper()
+	return d.text("SELECT coalesce(max(active_pid)::text, '') FROM pg_replication_slots WHERE slot_name = $1", slot)
+}
+
 // stop ends Run, which must be prompt and without an error, and gives the position to go on from.
 func (r *run) stop() cdc.Position {
 	r.t.Helper()

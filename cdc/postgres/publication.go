@@ -12,15 +12,12 @@ import (
 	"invalidator/cdc"
 )
 
-// publicationComment marks a publication of our own making. Only such a one is ever altered.
-const publicationComment = "made by invalidator, which adds tables of its include list to it"
+// lockTimeout is how long a table that is being added is waited for. Its writers wait behind us meanwhile.
+const lockTimeout = 500 * time.Millisecond
 
-// lockTimeout is how long a table that is being added is waited for: VACUUM, DDL and the building of an index hold a lock
-// that its publication takes too.
-const lockTimeout = 2 * time.Second
-
-// ensurePublication makes the publication if it is not there, and adds to one of our own what Include chooses by now.
-func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
+// ensurePublication makes the publication if it is not there, and tends one of our own.
+func (f *Feeder) ensurePublication(ctx context.Context, s *session) error {
+	conn := s.conn
 	tables, err := listIncluded(ctx, conn, f.cfg.Publication, f.cfg.Include)
 	if err != nil {
 		return err
@@ -34,21 +31,43 @@ func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
 			f.log.Error("a table cannot be fed", "table", t.String(), "error", e.Err, "hint", e.Hint)
 		}
 	}
+	if pub != nil {
+		return f.tend(ctx, conn, pub, tables, s.server)
+	}
 	missing := unpublished(tables, pub)
-	if pub == nil {
-		if len(missing) == 0 {
-			return f.problem(fmt.Errorf("no table of database %s that can be fed matches the include list", f.cfg.Database),
-				"check include: patterns are schema.table; invalidator check names the tables that cannot be fed")
+	switch {
+	case len(missing) == 0:
+		return f.problem(fmt.Errorf("no table of database %s that can be fed matches the include list", f.cfg.Database),
+			"check include: patterns are schema.table; invalidator check names the tables that cannot be fed")
+	case s.server.Standby:
+		return f.problem(fmt.Errorf("publication %s does not exist, and none can be made on a standby", f.cfg.Publication),
+			"on the primary run: "+f.createStatement(missing, s.server))
+	}
+	return f.createPublication(ctx, s, missing)
+}
+
+// tend adds to a publication of our own what Include chooses by now, and writes into the log what happened to its tables
+// since the last time. Of another's it says what is missing.
+func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo, tables []tableInfo, server serverInfo) error {
+	missing := unpublished(tables, pub)
+	if !pub.ours() || server.Standby {
+		if len(missing) > 0 {
+			f.log.Error("tables are missing from a publication that we do not alter, and are not fed",
+				"publication", f.cfg.Publication, "tables", names(missing), "hint", f.addStatement(missing))
 		}
-		return f.createPublication(ctx, conn, missing)
-	}
-	if len(missing) == 0 {
 		return nil
 	}
-	if !pub.ours() {
-		f.log.Error("tables are missing from a publication that we did not make, and are not fed",
-			"publication", f.cfg.Publication, "tables", names(missing), "hint", f.addStatement(missing))
-		return nil
+	was := parseMemory(pub.Comment)
+	now := was.clone()
+	if now.compare(tables, f.matches); now.comment() != was.comment() {
+		err := f.alter(ctx, conn, nil)
+		if isState(err, stateLockTimeout) {
+			f.log.Warn("a table that somebody added to the publication is locked: from where it is fed is found out later", "publication", f.cfg.Publication, "error", err)
+			err = nil
+		}
+		if err != nil {
+			return during("looking after publication "+f.cfg.Publication, err)
+		}
 	}
 	for _, t := range missing { // each alone, so that none waits for another's owner
 		if err := f.addTable(ctx, conn, t); err != nil {
@@ -58,48 +77,120 @@ func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+func (f *Feeder) matches(t tableName) bool { return f.cfg.Include.Match(t[0], t[1]) }
+
 func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	add := f.addStatement([]tableInfo{t})
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds())); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, add)
-		return err
-	})
+	err := f.alter(ctx, conn, &t)
 	switch {
 	case isTaken(err): // another feeder was faster
 	case isState(err, stateNoPrivilege):
 		f.log.Error("a table may not be added to the publication, and is not fed", "table", t.String(), "error", err, "hint", "as the table's owner run: "+add)
 	case isState(err, stateLockTimeout): // the others go on: of this one nothing is fed either way
-		f.log.Error("a table is locked and could not be added to the publication: it is not fed", "table", t.String(), "error", err, "hint", "when it is free run: "+add)
+		f.log.Error("a table is locked and could not be added to the publication: it is not fed, and tried again", "table", t.String(), "error", err)
+	case isState(err, stateUndefinedTable): // dropped meanwhile
 	case err != nil:
 		return during("adding table "+t.String()+" to publication "+f.cfg.Publication, err)
 	default:
-		f.log.Info("table added to the publication: its earlier changes were not fed", "publication", f.cfg.Publication, "table", t.String())
+		f.log.Info("table added to the publication", "publication", f.cfg.Publication, "table", t.String())
 	}
 	return nil
 }
 
-func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables []tableInfo) error {
-	limited, cancel := context.WithTimeout(ctx, queryTimeout)
+// alter adds a table, or none, to a publication of our own and renews its memory. What follows from that is written into the
+// log by the same transaction: at its end the table is fed.
+//
+// The table is locked against writers first. The server decodes a change by the publication of its time: a transaction that
+// had written to the table before it was added and ends later would bring a part of its changes and hide that others are
+// missing. The lock is held until the transaction has ended, so there is none. An empty table that was never written to
+// joins without a word.
+func (f *Feeder) alter(ctx context.Context, conn *pgx.Conn, add *tableInfo) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err := pgx.BeginFunc(limited, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(limited, f.createStatement(tables)); err != nil {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds()))
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(limited, fmt.Sprintf("COMMENT ON PUBLICATION %s IS '%s'", quote(f.cfg.Publication), publicationComment))
+		// One at a time, of all feeders that share the publication.
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "invalidator publication "+f.cfg.Publication); err != nil {
+			return err
+		}
+		if add != nil {
+			if err := lockTable(ctx, tx, *add); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, f.addStatement([]tableInfo{*add})); err != nil {
+				return err
+			}
+		}
+		return f.remember(ctx, tx)
+	})
+}
+
+// remember renews the memory and writes the notice.
+func (f *Feeder) remember(ctx context.Context, tx pgx.Tx) error {
+	pub, err := findPublication(ctx, tx, f.cfg.Publication)
+	if err != nil || pub == nil || !pub.ours() {
 		return err
+	}
+	tables, err := listIncluded(ctx, tx, f.cfg.Publication, f.cfg.Include)
+	if err != nil {
+		return err
+	}
+	m := parseMemory(pub.Comment)
+	was := m.comment()
+	d := m.compare(tables, f.matches)
+	n := notice{Publication: f.cfg.Publication, Gone: d.gone}
+	for _, t := range d.joined {
+		if err := lockTable(ctx, tx, t); err != nil { // also where another's hand added it, without this lock
+			return err
+		}
+		written, err := everWritten(ctx, tx, t.OID)
+		if err != nil {
+			return err
+		}
+		if written {
+			n.Joined = append(n.Joined, t.name())
+		}
+	}
+	if !n.empty() {
+		f.log.Warn("tables of the publication have changed", "publication", f.cfg.Publication, "fed_from_now", n.Joined, "rows_gone", n.Gone)
+		if err := n.emit(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if now := m.comment(); now != was {
+		_, err = tx.Exec(ctx, f.commentStatement(now))
+	}
+	return err
+}
+
+func lockTable(ctx context.Context, tx pgx.Tx, t tableInfo) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE", quote(t.Schema, t.Table)))
+	return err
+}
+
+func (f *Feeder) createPublication(ctx context.Context, s *session, tables []tableInfo) error {
+	limited, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	create := f.createStatement(tables, s.server)
+	err := pgx.BeginFunc(limited, s.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(limited, create); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(limited, f.commentStatement(publicationComment)); err != nil {
+			return err
+		}
+		return f.remember(limited, tx)
 	})
 	switch {
 	case isTaken(err): // another feeder of the same database made it meanwhile
-		return f.ensurePublication(ctx, conn)
+		return f.ensurePublication(ctx, s)
 	case isState(err, stateNoPrivilege):
 		return &cdc.SourceError{
 			Source: f.cfg.Name, Err: &serverError{doing: "creating publication " + f.cfg.Publication, pg: pgError(err)},
-			Hint: fmt.Sprintf("as the tables' owner with CREATE on the database run: %s", f.createStatement(tables)),
+			Hint: fmt.Sprintf("as the tables' owner with CREATE on the database run: %s", create),
 		}
 	case err != nil:
 		return during("creating publication "+f.cfg.Publication, err)
@@ -108,8 +199,17 @@ func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables [
 	return nil
 }
 
-func (f *Feeder) createStatement(tables []tableInfo) string {
-	return fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s", quote(f.cfg.Publication), quoted(tables))
+// createStatement also publishes generated columns where the server can.
+func (f *Feeder) createStatement(tables []tableInfo, server serverInfo) string {
+	s := fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s", quote(f.cfg.Publication), quoted(tables))
+	if server.Version >= 180000 {
+		s += " WITH (publish_generated_columns = stored)"
+	}
+	return s
+}
+
+func (f *Feeder) commentStatement(text string) string {
+	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS '%s'", quote(f.cfg.Publication), strings.ReplaceAll(text, "'", "''"))
 }
 
 func (f *Feeder) addStatement(tables []tableInfo) string {
@@ -122,7 +222,7 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 	var missing []tableInfo
 	for _, t := range tables {
 		switch {
-		case t.Unlogged || !t.HasIdentity:
+		case t.Foreign || t.Unlogged || !t.HasIdentity:
 		case pub != nil && pub.ViaRoot && t.Partition: // its changes come as the partitioned table's
 		case pub != nil && (t.Listed || t.Published || pub.AllTables):
 		default:
@@ -136,26 +236,39 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 // no longer update or delete its rows.
 func (f *Feeder) unfit(t tableInfo) *cdc.SourceError {
 	e := &cdc.SourceError{Source: f.cfg.Name, Table: t.id(f.cfg.Database)}
+	full := fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
 	switch {
+	case t.Foreign:
+		e.Err = errors.New("it is a foreign table: its changes are in another server's log")
+		e.Hint = "feed it from that server"
 	case t.Unlogged:
 		e.Err = errors.New("it is unlogged: its changes are in no log")
 		e.Hint = fmt.Sprintf("ALTER TABLE %s SET LOGGED", quote(t.Schema, t.Table))
 	case t.HasIdentity:
 		return nil
 	case t.Partitioned:
-		e.Err = errors.New("it, or a partition of it, has no primary key: once published, updates and deletes there would fail")
+		e.Err = errors.New("it, or a partition of it, has no primary key: once published, updates and deletes there would fail (SQLSTATE 55000)")
 		e.Hint = "add a primary key, or include the partitions that have a replica identity"
 	case t.Identity == "n":
-		e.Err = errors.New("its replica identity is NOTHING: once published, its updates and deletes would fail")
-		e.Hint = fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
+		e.Err = errors.New("its replica identity is NOTHING: once published, its updates and deletes would fail (SQLSTATE 55000)")
+		e.Hint = full
 	case t.Identity == "i":
-		e.Err = errors.New("the index of its replica identity is gone: once published, its updates and deletes would fail")
-		e.Hint = fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
+		e.Err = errors.New("the index of its replica identity is gone: once published, its updates and deletes would fail (SQLSTATE 55000)")
+		e.Hint = full
 	default:
-		e.Err = errors.New("it has no primary key that is checked at once, and no replica identity: once published, its updates and deletes would fail")
-		e.Hint = fmt.Sprintf("add a primary key, or ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
+		e.Err = errors.New("it has no primary key that is checked at once, and no replica identity: once published, its updates and deletes would fail (SQLSTATE 55000)")
+		e.Hint = "add a primary key, or " + full
 	}
 	return e
+}
+
+// unmatched are the include patterns that choose none of tables.
+func (f *Feeder) unmatched(tables []tableInfo) []string {
+	var ids []cdc.TableID
+	for _, t := range tables {
+		ids = append(ids, t.id(f.cfg.Database))
+	}
+	return f.cfg.Include.Unmatched(ids)
 }
 
 func quoted(tables []tableInfo) string {

@@ -36,16 +36,40 @@ type relations struct {
 	describe describer
 	log      *slog.Logger
 	byID     map[uint32]*relation
+	byName   map[cdc.TableID]uint32 // of included tables
+}
+
+func newRelations(database string, include *cdc.Include, describe describer, log *slog.Logger) relations {
+	return relations{database, include, describe, log, map[uint32]*relation{}, map[cdc.TableID]uint32{}}
 }
 
 // put takes a relation message in. cdc.Columns stay the same pointer while the layout stays the same: the server repeats
 // the message after every change of its cache.
-func (r *relations) put(ctx context.Context, m relationMessage) {
+//
+// It returns the names behind which another relation stands by now, or none: a table was renamed, or dropped and made anew.
+func (r *relations) put(ctx context.Context, m relationMessage) (gone []cdc.TableID) {
 	rel := &relation{table: cdc.TableID{Database: r.database, Schema: m.schema, Table: m.table}}
-	defer func() { r.byID[m.id] = rel }()
-	if rel.included = r.include.Match(m.schema, m.table); !rel.included {
-		return
+	before := r.byID[m.id]
+	r.byID[m.id] = rel
+	if before != nil && before.included && before.table != rel.table {
+		gone = append(gone, before.table)
+		if r.byName[before.table] == m.id {
+			delete(r.byName, before.table)
+		}
 	}
+	if rel.included = r.include.Match(m.schema, m.table); !rel.included {
+		return gone
+	}
+	if id, ok := r.byName[rel.table]; ok && id != m.id {
+		gone = append(gone, rel.table)
+	}
+	r.byName[rel.table] = m.id
+	r.describeInto(ctx, rel, before, m)
+	return gone
+}
+
+// describeInto fills in the layout of an included table.
+func (r *relations) describeInto(ctx context.Context, rel, before *relation, m relationMessage) {
 	d, err := r.describe(ctx, m)
 	if err != nil || len(d.types) != len(m.columns) || len(d.bases) != len(m.columns) {
 		r.log.Warn("the catalogue does not describe a table: its column types are left open", "table", rel.table.String(), "error", err)
@@ -68,9 +92,17 @@ func (r *relations) put(ctx context.Context, m relationMessage) {
 			rel.keyNames = append(rel.keyNames, c.name)
 		}
 	}
-	if before := r.byID[m.id]; before != nil && before.included && before.table == rel.table && slices.Equal(before.columns.List, list) {
+	rel.columns = cdc.NewColumns(list)
+	if before == nil || !before.included || before.table != rel.table {
+		return
+	}
+	if slices.Equal(before.columns.List, list) {
 		rel.columns = before.columns
-	} else {
-		rel.columns = cdc.NewColumns(list)
+		return
+	}
+	for _, c := range before.columns.List {
+		if rel.columns.Index(c.Name) < 0 {
+			r.log.Warn("a column is gone: templates that name it find nothing", "table", rel.table.String(), "column", c.Name)
+		}
 	}
 }

@@ -2,15 +2,15 @@ package postgres
 
 import (
 	"context"
-	"fmt"
-
-	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 
 	"invalidator/cdc"
 )
 
-// Restart implements cdc.Feeder.
+// Restart implements cdc.Feeder. It drops the source's slot, whatever state that is in, and makes it anew behind the
+// publication: the position is the new slot's consistent point. A crash in between leaves no slot, or one that stands
+// beyond the saved position: the next Run finds the gap again, and Restart ends it.
+//
+// The slot is dropped only where it is of our plugin and database and nobody but us reads it. What other slots need stays.
 func (f *Feeder) Restart(ctx context.Context) (cdc.Position, error) {
 	p, err := f.restart(ctx)
 	if err != nil {
@@ -25,36 +25,22 @@ func (f *Feeder) restart(ctx context.Context) (cdc.Position, error) {
 		return cdc.Position{}, err
 	}
 	defer s.close()
-	id, err := pglogrepl.IdentifySystem(ctx, s.repl)
+	slot, err := f.claim(ctx, s.conn)
 	if err != nil {
-		return cdc.Position{}, during("asking the server who it is", err)
+		return cdc.Position{}, err
 	}
-	s.origin = origin{systemID: id.SystemID, timeline: id.Timeline}
-	slot, err := findSlot(ctx, s.catalog.conn, f.cfg.Slot)
-	if err != nil {
+	if err := f.ensurePublication(ctx, s); err != nil { // first: without it nothing is dropped
 		return cdc.Position{}, err
 	}
 	if slot != nil {
-		if slot.Plugin != "pgoutput" || slot.Database != f.cfg.Database {
-			return cdc.Position{}, f.fitSlot(slot, cdc.Position{})
-		}
-		if err := f.dropSlot(ctx, s.catalog.conn); err != nil {
+		if err := f.dropSlot(ctx, s.conn); err != nil {
 			return cdc.Position{}, err
 		}
 	}
-	if err := f.ensurePublication(ctx, s.catalog.conn); err != nil {
-		return cdc.Position{}, err
-	}
-	at, err := f.createSlot(ctx, s.repl)
+	at, err := f.createSlot(ctx, s)
 	if err != nil {
 		return cdc.Position{}, err
 	}
+	f.handed.Store(nil) // the server may be an older one than it was
 	return s.origin.position(at), nil
-}
-
-func (f *Feeder) dropSlot(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	_, err := conn.Exec(ctx, "SELECT pg_drop_replication_slot($1)", f.cfg.Slot)
-	return during(fmt.Sprintf("dropping slot %s", f.cfg.Slot), err)
 }

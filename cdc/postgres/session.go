@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"invalidator/cdc"
@@ -16,10 +17,14 @@ const minVersion = 150000
 
 // session is a Run's two connections to one host, and where its stream begins.
 type session struct {
+	conn    *pgx.Conn // the catalogue's, until that is used
 	catalog *catalog
 	repl    *pgconn.PgConn // nil once it streams
+	server  serverInfo
 	origin  origin
+	end     lsn // of the server's log, when it was asked
 	start   lsn
+	found   bool // the slot was there already
 }
 
 func (s *session) close() {
@@ -48,19 +53,31 @@ func (f *Feeder) dial(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{catalog: &catalog{host: host, conn: conn, dial: f.connectTo}}
-	server, err := askServer(ctx, conn)
-	if err == nil {
-		err = f.fit(server)
-	}
-	if err == nil {
-		s.repl, err = f.connectReplication(ctx, host)
-	}
-	if err != nil {
+	s := &session{conn: conn, catalog: newCatalog(host, conn, f.connectTo)}
+	if err := f.greet(ctx, host, s); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// greet asks the server whether it can be read, and who it is.
+func (f *Feeder) greet(ctx context.Context, host string, s *session) (err error) {
+	if s.server, err = askServer(ctx, s.conn); err != nil {
+		return err
+	}
+	if err := f.fit(s.server); err != nil {
+		return err
+	}
+	if s.repl, err = f.connectReplication(ctx, host); err != nil {
+		return err
+	}
+	id, err := pglogrepl.IdentifySystem(ctx, s.repl)
+	if err != nil {
+		return during("asking the server who it is", err)
+	}
+	s.origin, s.end = origin{systemID: id.SystemID, timeline: id.Timeline}, id.XLogPos
+	return nil
 }
 
 // fit refuses a server that cannot be read.
@@ -78,60 +95,37 @@ func (f *Feeder) fit(server serverInfo) error {
 // begin fills in s.origin and s.start. The publication comes first: the server looks it up as of the place in the log that
 // it decodes, so that a slot older than its publication never gets past its beginning.
 func (f *Feeder) begin(ctx context.Context, s *session, from cdc.Position) error {
-	id, err := pglogrepl.IdentifySystem(ctx, s.repl)
-	if err != nil {
-		return during("asking the server who it is", err)
-	}
-	s.origin = origin{systemID: id.SystemID, timeline: id.Timeline}
-	slot, err := findSlot(ctx, s.catalog.conn, f.cfg.Slot)
+	slot, err := f.claim(ctx, s.conn)
 	if err != nil {
 		return err
 	}
-	if err := f.fitSlot(slot, from); err != nil {
-		return err
+	switch {
+	case !from.IsZero():
+		err = f.resumable(ctx, s, slot, from)
+	case slot != nil && slot.dead() != "":
+		err = f.gap(s.origin.position(slot.Flushed), fmt.Errorf("slot %s is lost: %s", f.cfg.Slot, slot.dead()))
 	}
-	if !from.IsZero() {
-		if err := f.resumable(ctx, s, id, slot, from); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if slot != nil {
-		pub, err := findPublication(ctx, s.catalog.conn, f.cfg.Publication)
-		if err != nil {
+		if err := f.publicationOf(ctx, s.conn, s.server, slot, from); err != nil {
 			return err
 		}
-		if pub == nil {
-			return f.noPublication(from)
-		}
 	}
-	if err := f.ensurePublication(ctx, s.catalog.conn); err != nil {
+	if err := f.ensurePublication(ctx, s); err != nil {
 		return err
 	}
+	s.found = slot != nil
 	switch {
 	case !from.IsZero():
 		s.start, err = parseLSN(from.LSN)
 	case slot != nil:
 		s.start = slot.Flushed
 	default:
-		s.start, err = f.createSlot(ctx, s.repl)
+		s.start, err = f.createSlot(ctx, s)
 	}
 	return err
-}
-
-func (f *Feeder) createSlot(ctx context.Context, conn *pgconn.PgConn) (lsn, error) {
-	f.log.Info("making the replication slot, which waits for transactions that are open", "slot", f.cfg.Slot)
-	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, f.cfg.Slot, "pgoutput",
-		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT"})
-	if isState(err, stateNoPrivilege) {
-		return 0, &cdc.SourceError{
-			Source: f.cfg.Name, Err: &serverError{doing: "making slot " + f.cfg.Slot, pg: pgError(err)},
-			Hint: fmt.Sprintf("ALTER ROLE %s REPLICATION, or as somebody who may: SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", quote(f.cfg.User), f.cfg.Slot),
-		}
-	}
-	if err != nil {
-		return 0, during("making slot "+f.cfg.Slot, err)
-	}
-	return parseLSN(made.ConsistentPoint)
 }
 
 // stream starts the replication and takes the connection away. flushed says what the server may forget; it is never zero.

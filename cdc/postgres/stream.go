@@ -38,9 +38,12 @@ type timing struct {
 	// silence is how long either side may be silent before the other gives the connection up. It is set as our session's
 	// wal_sender_timeout: a server busy with transactions that are not ours speaks after half of it at the latest.
 	silence time.Duration
+
+	look  time.Duration // how often the catalogue is looked at
+	gauge time.Duration // how often it is looked what the slot costs
 }
 
-var defaultTiming = timing{status: 2 * time.Second, silence: 30 * time.Second}
+var defaultTiming = timing{status: 2 * time.Second, silence: 30 * time.Second, look: time.Minute, gauge: 5 * time.Second}
 
 // item is one message of the stream, or the server's word that its log has moved on to end.
 type item struct {

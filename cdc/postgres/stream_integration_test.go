@@ -71,11 +71,7 @@ func TestSlowHandlerKeepsItsConnection(t *testing.T) {
 	f.timing.silence = time.Second
 	gate := make(chan struct{})
 	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = gate })
-	var backend string
-	d.eventually("the slot has a reader", func() bool { // Started comes before the server has begun to stream
-		backend = d.text("SELECT coalesce(active_pid::text, '') FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot)
-		return backend != ""
-	})
+	backend := r.streaming()
 	const rows = 3000
 	d.exec(
 		"INSERT INTO u SELECT 0, repeat('x', 20 * 1024 * 1024)", // larger than the queue
@@ -166,7 +162,7 @@ func TestSilentServer(t *testing.T) {
 	f := newFeeder(t, cfg)
 	f.timing.silence = time.Second
 	r := d.start(f, cdc.Position{})
-	r.caughtUp()
+	r.streaming()
 	p.freeze()
 	select {
 	case err := <-r.ended:

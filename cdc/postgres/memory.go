@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// publicationComment marks a publication of our own making. Only such a one is ever altered. What we remember stands on the
+// comment's second line.
+const publicationComment = "made by invalidator, which adds tables of its include list to it"
+
+// memory is which relations stood behind the names of published tables when they were last looked at. The log tells neither
+// DROP nor RENAME nor DETACH: only by what was there before can they be seen. A publication of our own carries it in its
+// comment, so that it outlives us; of another's a Run has its own.
+type memory struct {
+	Tables map[string]map[string]known `json:"tables"` // by schema and table; nil: nothing was ever looked at
+}
+
+// known is a relation and how it comes to be published.
+type known struct {
+	OID    uint32 `json:"oid"`
+	Root   uint32 `json:"root,omitempty"`   // the partitioned table at the top, of a partition
+	Member uint32 `json:"member,omitempty"` // the row of pg_publication_rel, of a table that is listed by name
+	Links  string `json:"links,omitempty"`  // the transactions that attached a partition, and what it is in, to its root
+}
+
+func parseMemory(comment string) *memory {
+	_, text, _ := strings.Cut(comment, "\n")
+	m := &memory{}
+	if json.Unmarshal([]byte(text), m) != nil {
+		m.Tables = nil // an older version's comment, or somebody's edit: as if nothing was ever looked at
+	}
+	return m
+}
+
+// comment is the text of a publication's comment that holds m.
+func (m *memory) comment() string {
+	text, err := json.Marshal(m)
+	if err != nil { // maps of strings and numbers: never
+		return publicationComment
+	}
+	return publicationComment + "\n" + string(text)
+}
+
+func (m *memory) get(t tableName) (known, bool) {
+	k, ok := m.Tables[t[0]][t[1]]
+	return k, ok
+}
+
+func (m *memory) put(t tableName, k known) {
+	if m.Tables == nil {
+		m.Tables = map[string]map[string]known{}
+	}
+	if m.Tables[t[0]] == nil {
+		m.Tables[t[0]] = map[string]known{}
+	}
+	m.Tables[t[0]][t[1]] = k
+}
+
+func (m *memory) forget(t tableName) { delete(m.Tables[t[0]], t[1]) }
+
+// holds reports whether this very relation was published before, under whatever name.
+func (m *memory) holds(k known) bool {
+	for _, tables := range m.Tables {
+		for _, was := range tables {
+			if was == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// names lists what m knows, in order.
+func (m *memory) names() []tableName {
+	var all []tableName
+	for schema, tables := range m.Tables {
+		for table := range tables {
+			all = append(all, tableName{schema, table})
+		}
+	}
+	slices.SortFunc(all, func(a, b tableName) int { return strings.Compare(a.String(), b.String()) })
+	return all
+}
+
+// differences is what happened to the tables of a publication since m was written.
+type differences struct {
+	gone   []tableName // another relation, or none, stands behind the name: every row may be gone
+	joined []tableInfo // published now, and not all the time since it was made
+}
+
+// compare brings m up to date with the tables that match chooses, and says what changed. The first look at a publication
+// finds no difference.
+func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differences {
+	var d differences
+	first := m.Tables == nil
+	before := m.clone()
+	if first {
+		m.Tables = map[string]map[string]known{}
+	}
+	current := map[tableName]known{}
+	for _, t := range tables {
+		if !t.Listed && !t.Published {
+			continue
+		}
+		now := t.known()
+		current[t.name()] = now
+		m.put(t.name(), now)
+		was, ok := before.get(t.name())
+		if first || ok && was == now {
+			continue
+		}
+		if ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links) {
+			d.gone = append(d.gone, t.name())
+		}
+		listed := ok && was.OID == now.OID && now.Member != 0 && was.Member == now.Member
+		if !listed && !before.holds(now) && !bornInto(t, tables, before) {
+			d.joined = append(d.joined, t)
+		}
+	}
+	for _, name := range before.names() {
+		if _, ok := current[name]; ok || !match(name) {
+			continue
+		}
+		m.forget(name)
+		was, _ := before.get(name)
+		i := slices.IndexFunc(tables, func(t tableInfo) bool { return t.name() == name })
+		if i < 0 || tables[i].OID != was.OID || tables[i].Root != was.Root {
+			d.gone = append(d.gone, name)
+		}
+	}
+	return d
+}
+
+// bornInto reports whether t was made as a partition of a table that had been published already.
+func bornInto(t tableInfo, tables []tableInfo, before *memory) bool {
+	if !t.Born {
+		return false
+	}
+	for _, root := range tables {
+		if root.OID == t.Root {
+			was, ok := before.get(root.name())
+			return ok && was == root.known()
+		}
+	}
+	return false
+}
+
+func (m *memory) clone() *memory {
+	c := &memory{}
+	if m.Tables != nil {
+		c.Tables = map[string]map[string]known{}
+	}
+	for _, name := range m.names() {
+		k, _ := m.get(name)
+		c.put(name, k)
+	}
+	return c
+}
