@@ -177,13 +177,15 @@ install_packages() {
   }
 }
 
-# fetch NAME…: brings lib/NAME for those of kafka, mysql, pg17, connect and registry that lack it, as pom.xml pins them.
+# pom_of NAME: where its version is pinned.
+pom_of() { if [[ $1 == pg18 ]]; then echo "$LOCAL/pom-tests.xml"; else echo "$LOCAL/pom.xml"; fi; }
+
+# fetch NAME…: brings lib/NAME for those of kafka, mysql, pg17, pg18, connect and registry that lack it.
 fetch() {
-  local name pom="$LOCAL/pom.xml" sum want=() new="$DEV/lib/.new"
-  sum=$(sha256sum <"$pom")
+  local name want=() new="$DEV/lib/.new"
   for name in "$@"; do
-    case $name in kafka | mysql | pg17 | connect | registry) ;; *) continue ;; esac
-    [[ $(cat "$DEV/lib/$name/.pom" 2>/dev/null) == "$sum" ]] || want+=("$name")
+    case $name in kafka | mysql | pg17 | pg18 | connect | registry) ;; *) continue ;; esac
+    [[ $(cat "$DEV/lib/$name/.pom" 2>/dev/null) == "$(sha256sum <"$(pom_of "$name")")" ]] || want+=("$name")
   done
   ((${#want[@]})) || return 0
   if [[ $(uname -m) != x86_64 && ${want[*]} != connect && ${want[*]} != registry ]]; then
@@ -192,7 +194,7 @@ fetch() {
   say "fetching ${want[*]}"
   rm -rf "$new" && mkdir -p "$new"
   for name in "${want[@]}"; do # one by one: profiles that are active together would choose each other's versions
-    mvn -q -B -f "$pom" -P "$name" "-Dlib=$new" generate-resources </dev/null >"$DEV/log/mvn.log" 2>&1 9>&- && continue
+    mvn -q -B -f "$(pom_of "$name")" -P "$name" "-Dlib=$new" generate-resources </dev/null >"$DEV/log/mvn.log" 2>&1 9>&- && continue
     tail -n 20 "$DEV/log/mvn.log" >&2
     die "mvn could not fetch $name
   The whole output is in $DEV/log/mvn.log. Fix what it says (often: no network, or a proxy missing in ~/.m2/settings.xml), then run ./dev again."
@@ -200,10 +202,10 @@ fetch() {
   for name in "${want[@]}"; do
     case $name in
       mysql) tar -xzf "$new/mysql/mysql-Linux-amd64.tar.gz" -C "$new/mysql" --no-same-owner && rm "$new/mysql/mysql-Linux-amd64.tar.gz" ;;
-      pg17) tar -xJf "$new/pg17/postgres-linux-x86_64.txz" -C "$new/pg17" --no-same-owner && rm "$new/pg17/postgres-linux-x86_64.txz" ;;
+      pg17 | pg18) tar -xJf "$new/$name/postgres-linux-x86_64.txz" -C "$new/$name" --no-same-owner && rm "$new/$name/postgres-linux-x86_64.txz" ;;
     esac || die "unpacking $name failed: is the disk full?"
     chmod -R a+rX "$new/$name"
-    echo "$sum" >"$new/$name/.pom"
+    sha256sum <"$(pom_of "$name")" >"$new/$name/.pom"
     rm -rf "${DEV:?}/lib/$name" && mv "$new/$name" "$DEV/lib/$name"
   done
   rm -rf "$new"
