@@ -62,13 +62,15 @@ func (s *storm) blow(n int, fault func()) {
 		for _, w := range s.writers {
 			writing.Go(func() error { return w.run(each) })
 		}
+		written := make(chan error, 1)
+		go func() { written <- writing.Wait() }()
 		from, more := s.topics.count(), s.rng.IntN(len(s.writers)*large)
 		harness.Await(s.t, fmt.Sprintf("%d more records before fault %d", more, i+1), func() (bool, string) {
 			n := s.topics.count() - from
-			return n >= more, fmt.Sprintf("%d of them", n)
+			return n >= more || len(written) > 0, fmt.Sprintf("%d of them", n) // the fault before may have undone the largest transaction
 		})
 		fault()
-		if err := writing.Wait(); err != nil {
+		if err := <-written; err != nil {
 			s.t.Fatal(err)
 		}
 	}
