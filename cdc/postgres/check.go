@@ -97,6 +97,9 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 	if len(tables) == 0 {
 		c.add(cdc.SeverityError, "", "", "check include: patterns are schema.table", "no table of database %s matches the include list", c.f.cfg.Database)
 	}
+	for _, p := range c.f.unmatched(tables) {
+		c.add(cdc.SeverityWarning, "", "", "names are compared exactly: case, quotes and schema matter", "include pattern %q chooses no table", p)
+	}
 	c.publication(pub, server, tables)
 	for _, t := range tables {
 		c.table(t, pub)

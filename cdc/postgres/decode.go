@@ -21,6 +21,7 @@ type decoder struct {
 	done    lsn                           // behind everything handed over
 	handed  *atomic.Pointer[cdc.Position] // Feeder.handed
 	reached *atomic.Pointer[progress]     // Feeder.reached
+	joined  map[uint32]bool               // Feeder.joined
 	open    bool
 	tx      transaction // the last that began
 }
@@ -202,7 +203,11 @@ func (d *decoder) notice(ctx context.Context, transactional bool, n notice) erro
 		return nil
 	}
 	d.tx.joined = append(d.tx.joined, included(d.relations.include, d.relations.database, n.Joined)...)
-	return d.gone(ctx, included(d.relations.include, d.relations.database, n.Gone))
+	gone := included(d.relations.include, d.relations.database, n.Gone)
+	for _, t := range gone {
+		delete(d.relations.byName, t) // the new relation behind the name is no news then
+	}
+	return d.gone(ctx, gone)
 }
 
 // gone hands over that every row that stood under these names may be gone: the tables were dropped, renamed or detached.

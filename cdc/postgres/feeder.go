@@ -58,6 +58,9 @@ type Feeder struct {
 
 	reached  atomic.Pointer[progress] // of this Run
 	measured atomic.Pointer[Status]
+
+	// joined are the tables of another's publication of which Joined was told: a start cannot see whether it was. Run's own.
+	joined map[uint32]bool
 }
 
 var _ cdc.Feeder = (*Feeder)(nil)
@@ -96,7 +99,7 @@ func New(cfg Config, log *slog.Logger) (*Feeder, error) {
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("source %q: %w", cfg.Name, errors.Join(wrong...))
 	}
-	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name), timing: defaultTiming}, nil
+	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name), timing: defaultTiming, joined: map[uint32]bool{}}, nil
 }
 
 func defaultSlot(source string) string {
@@ -156,7 +159,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	f.log.Info("reading the log", "slot", f.cfg.Slot, "publication", f.cfg.Publication, "from", s.start.String())
 
 	d := &decoder{
-		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, handed: &f.handed, reached: &f.reached,
+		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, joined: f.joined, handed: &f.handed, reached: &f.reached,
 		publication: f.cfg.Publication, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
 	}
 	if err := d.see(ctx, young); err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,9 +112,12 @@ func (d *db) config(include ...string) Config {
 
 func (d *db) feeder(include ...string) *Feeder { return newFeeder(d.t, d.config(include...)) }
 
-func newFeeder(t *testing.T, cfg Config) *Feeder {
+func newFeeder(t *testing.T, cfg Config) *Feeder { return newLoggedFeeder(t, cfg, &logs{}) }
+
+// newLoggedFeeder makes a feeder whose log lines are kept.
+func newLoggedFeeder(t *testing.T, cfg Config, kept *logs) *Feeder {
 	t.Helper()
-	f, err := New(cfg, slog.New(slog.NewTextHandler(testWriter{t}, nil)))
+	f, err := New(cfg, slog.New(slog.NewTextHandler(testWriter{t, kept}, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +125,32 @@ func newFeeder(t *testing.T, cfg Config) *Feeder {
 	return f
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct {
+	t    *testing.T
+	kept *logs
+}
+
+// logs keeps log lines.
+type logs struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// hold reports whether a line holds all of texts.
+func (l *logs) hold(texts ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines, func(line string) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) })
+	})
+}
 
 func (w testWriter) Write(b []byte) (int, error) {
-	w.t.Log(strings.TrimSpace(string(b)))
+	line := strings.TrimSpace(string(b))
+	w.t.Log(line)
+	w.kept.mu.Lock()
+	defer w.kept.mu.Unlock()
+	w.kept.lines = append(w.kept.lines, line)
 	return len(b), nil
 }
 
@@ -152,6 +178,8 @@ type run struct {
 	started   cdc.Position
 	committed cdc.Position
 	changes   []*cdc.RowChange // of the open transaction too
+	joined    []joined
+	lost      []string
 }
 
 func (d *db) start(f *Feeder, from cdc.Position, opts ...func(*run)) *run {
@@ -176,8 +204,51 @@ func (d *db) start(f *Feeder, from cdc.Position, opts ...func(*run)) *run {
 
 func unconfirmed(r *run) { r.confirm = false }
 
-func (*run) Lost(context.Context, cdc.Loss) error                      { return nil }
-func (*run) Joined(context.Context, []cdc.TableID, cdc.Position) error { return nil }
+func (r *run) Lost(_ context.Context, l cdc.Loss) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range l.Tables {
+		r.lost = append(r.lost, t.String())
+	}
+	return nil
+}
+
+func (r *run) Joined(_ context.Context, tables []cdc.TableID, p cdc.Position) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range tables {
+		r.joined = append(r.joined, joined{t.String(), p})
+	}
+	return nil
+}
+
+// joined is a table that Joined was called for.
+type joined struct {
+	table string
+	at    cdc.Position
+}
+
+// joins takes what Joined was called for so far.
+func (r *run) joins() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for _, j := range r.joined {
+		names = append(names, j.table)
+	}
+	r.joined = nil
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// losses takes what Lost was called for so far.
+func (r *run) losses() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lost := strings.Join(r.lost, ",")
+	r.lost = nil
+	return lost
+}
 
 func (r *run) Started(_ context.Context, p cdc.Position) error {
 	r.mu.Lock()

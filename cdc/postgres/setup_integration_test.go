@@ -169,47 +169,6 @@ func TestStopWhileSlotIsMade(t *testing.T) {
 	})
 }
 
-// A slot that is older than its publication cannot be read past that point; the error says so (field case F8).
-func TestPublicationYoungerThanSlot(t *testing.T) {
-	d := newDB(t)
-	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
-	f := d.feeder("public.u")
-	d.exec("SELECT pg_create_logical_replication_slot('"+f.cfg.Slot+"', 'pgoutput')", "INSERT INTO u VALUES (1)")
-	wantError(t, d.fails(f, cdc.Position{}), false, false, "publication "+f.cfg.Publication+" does not exist, but slot", "pg_drop_replication_slot")
-
-	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE u")
-	wantError(t, d.fails(f, cdc.Position{}), true, false, "publication did not exist", "gap accept")
-}
-
-// Where changes are missing between the saved position and the slot, nothing is read and nothing made anew (field cases F2, F4, F5).
-func TestGaps(t *testing.T) {
-	d := newDB(t)
-	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
-	f := d.feeder("public.u")
-	r := d.start(f, cdc.Position{})
-	saved := r.stop()
-	d.eventually("the slot is free", func() bool {
-		return d.text("SELECT active::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot) == "false"
-	})
-
-	other := saved
-	other.SystemID = "1"
-	wantError(t, d.fails(f, other), true, false, "another one")
-	other = saved
-	other.LSN = "FFFF/0"
-	wantError(t, d.fails(f, other), true, false, "log ends at")
-	other = saved
-	other.Timeline = 7
-	wantError(t, d.fails(f, other), true, false, "timeline")
-
-	d.exec("INSERT INTO u VALUES (1)", "SELECT pg_replication_slot_advance('"+f.cfg.Slot+"', pg_current_wal_lsn())")
-	wantError(t, d.fails(f, saved), true, false, "has moved on", "flush")
-
-	d.exec("SELECT pg_drop_replication_slot('" + f.cfg.Slot + "')")
-	wantError(t, d.fails(f, saved), true, false, "is gone")
-	same(t, d.text("SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot), "0")
-}
-
 // What keeps a feeder from starting is one clear line.
 func TestRefusals(t *testing.T) {
 	d := newDB(t)

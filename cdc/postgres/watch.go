@@ -25,7 +25,12 @@ type watcher struct {
 // sighting is what a look found out about the tables of a publication that we do not alter: it cannot stand in the log.
 type sighting struct {
 	joined, gone []cdc.TableID
-	since, at    lsn // it happened between these places of the log
+	oids         []uint32 // of joined
+	since, at    lsn      // it happened between these places of the log
+}
+
+func (s *sighting) join(t cdc.TableID, oid uint32) {
+	s.joined, s.oids = append(s.joined, t), append(s.oids, oid)
 }
 
 func (f *Feeder) newWatcher(s *session) *watcher {
@@ -44,8 +49,8 @@ func (w *watcher) first(ctx context.Context, from cdc.Position) (young sighting,
 		}
 		oids, err := youngTables(ctx, conn, w.f.cfg.Publication, w.f.cfg.Slot)
 		for _, name := range w.seen.names() {
-			if k, _ := w.seen.get(name); oids[k.OID] {
-				young.joined = append(young.joined, cdc.TableID{Database: w.f.cfg.Database, Schema: name[0], Table: name[1]})
+			if k, _ := w.seen.get(name); oids[k.OID] && !w.f.joined[k.OID] {
+				young.join(cdc.TableID{Database: w.f.cfg.Database, Schema: name[0], Table: name[1]}, k.OID)
 			}
 		}
 		young.at = w.good
@@ -146,7 +151,7 @@ func (w *watcher) sight(ctx context.Context, conn *pgx.Conn, pub *publicationInf
 			return err
 		}
 		if written {
-			s.joined = append(s.joined, t.id(w.f.cfg.Database))
+			s.join(t.id(w.f.cfg.Database), t.OID)
 		}
 	}
 	return w.tell(ctx, s)
@@ -201,7 +206,13 @@ func (d *decoder) see(ctx context.Context, s sighting) error {
 	if len(s.joined) == 0 {
 		return nil
 	}
-	return handlerFailed(d.out.Joined(ctx, s.joined, d.origin.position(s.at)))
+	if err := d.out.Joined(ctx, s.joined, d.origin.position(s.at)); err != nil {
+		return handlerFailed(err)
+	}
+	for _, oid := range s.oids {
+		d.joined[oid] = true
+	}
+	return nil
 }
 
 // serverEnd asks for the end of the server's log.
