@@ -66,10 +66,13 @@ func (f *Feeder) connConfig(host string) (*pgx.ConnConfig, error) {
 	}
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing prepared: a pooler may stand between
 	c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	if f.cfg.Standby {
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsStandby
+	}
 	return c, nil
 }
 
-// connect finds the first host that answers and is a primary. An answer that another host would give too (a wrong
+// connect finds the first host that answers and is a primary, or a standby where that is asked for. An answer that another host would give too (a wrong
 // password) ends the search.
 func (f *Feeder) connect(ctx context.Context) (host string, conn *pgx.Conn, err error) {
 	var errs []error

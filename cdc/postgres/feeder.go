@@ -18,7 +18,7 @@ import (
 // Config is one Postgres source.
 type Config struct {
 	Name     string   // the source's name
-	Hosts    []string // "host:port"; the first that answers and is a primary is used
+	Hosts    []string // "host:port"; the first that answers and is a primary (see Standby) is used
 	Database string
 	User     string
 	Password string

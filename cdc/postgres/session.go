@@ -15,6 +15,9 @@ import (
 // minVersion is the oldest server that is read: 15 tells of column lists and row filters, and sends no empty transactions.
 const minVersion = 150000
 
+// standbyVersion is from which on a standby can have a logical slot of its own.
+const standbyVersion = 160000
+
 // session is a Run's two connections to one host, and where its stream begins.
 type session struct {
 	conn    *pgx.Conn // the catalogue's, until that is used
@@ -84,6 +87,9 @@ func (f *Feeder) greet(ctx context.Context, host string, s *session) (err error)
 func (f *Feeder) fit(server serverInfo) error {
 	if server.Version < minVersion {
 		return f.problem(fmt.Errorf("the server is Postgres %d", server.Version/10000), "Postgres 15 or newer is needed")
+	}
+	if server.Standby && server.Version < standbyVersion {
+		return f.problem(fmt.Errorf("the server is a standby of Postgres %d, which cannot decode its log", server.Version/10000), "read from the primary, or upgrade to 16")
 	}
 	if server.WALLevel != "logical" {
 		return f.problem(fmt.Errorf("the server's wal_level is %s: its log does not hold rows", server.WALLevel),
