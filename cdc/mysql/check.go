@@ -149,7 +149,7 @@ func (f *Feeder) checkTables(c *conn) (found []cdc.Finding, err error) {
 	}
 	any := false
 	for _, r := range rows {
-		if !f.cfg.Include.Match(r[0], r[1]) {
+		if !c.server.include.Match(r[0], r[1]) {
 			continue
 		}
 		any = true
@@ -167,7 +167,7 @@ func (f *Feeder) checkTables(c *conn) (found []cdc.Finding, err error) {
 	rows, err = c.rows("SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS" +
 		" WHERE CHARACTER_SET_NAME IS NOT NULL AND CHARACTER_SET_NAME NOT IN (" + knownCharsets() + ") ORDER BY 1, 2, ORDINAL_POSITION")
 	for _, r := range rows {
-		if f.cfg.Include.Match(r[0], r[1]) {
+		if c.server.include.Match(r[0], r[1]) {
 			x := f.finding(cdc.SeverityWarning, "its charset "+r[3]+" cannot be read: keys made of it are not deleted",
 				"convert the column to utf8mb4")
 			x.Table, x.Column = r[0]+"."+r[1], r[2]

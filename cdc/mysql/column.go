@@ -22,6 +22,7 @@ type column struct {
 	labels   []string // of ENUM and SET, in UTF-8
 	labelErr string   // why there are none
 	special  string   // MariaDB's types that look like BINARY in the log: "uuid", "inet6", "inet4"
+	doubt    string   // why its bytes may mean something else
 	hidden   bool     // of a functional index: it is in the row, and no column of the table
 }
 
@@ -143,6 +144,9 @@ func float(v float64, bits int) cdc.Value {
 
 // characters is the value of a column of text or of bytes.
 func (c *column) characters(s string) cdc.Value {
+	if c.doubt != "" {
+		return unclear("%s", c.doubt)
+	}
 	if c.charset == binaryCharset {
 		if c.special != "" {
 			return specialText(c.special, s)

@@ -26,6 +26,33 @@ type server struct {
 	gtid       bool              // positions are GTIDs
 	vars       map[string]string // its global variables, as far as we ask
 	collations map[uint64]string // collation id -> charset
+
+	lower   bool         // names are kept in lower case, whatever case they are given in
+	include *cdc.Include // what is read of it
+}
+
+// tableID names a table as the server keeps its name.
+func (s *server) tableID(schema, table string) cdc.TableID {
+	if s.lower {
+		schema, table = strings.ToLower(schema), strings.ToLower(table)
+	}
+	return cdc.TableID{Schema: schema, Table: table}
+}
+
+// included reports whether a table is ours, and of a database alone (Table is empty) whether one of its tables could be.
+func (s *server) included(id cdc.TableID) bool {
+	if id.Table == "" {
+		return s.include.MatchSchema(id.Schema)
+	}
+	return s.include.Match(id.Schema, id.Table)
+}
+
+// folded is an Include for names as the server keeps them.
+func (s *server) folded(include *cdc.Include) *cdc.Include {
+	if s.lower {
+		return include.Fold()
+	}
+	return include
 }
 
 func (s *server) connector() cdc.Connector {
@@ -86,6 +113,7 @@ func (f *Feeder) connectTo(ctx context.Context, addr string) (*conn, error) {
 		c.close()
 		return nil, f.classify(fmt.Errorf("asking %s about itself: %w", addr, err), cdc.Position{})
 	}
+	c.server.include = c.server.folded(f.cfg.Include)
 	return c, nil
 }
 
@@ -160,6 +188,7 @@ func interview(c *conn, addr string) (*server, error) {
 	if s.maria {
 		s.id, s.gtid = s.vars["server_id"], true
 	}
+	s.lower = s.vars["lower_case_table_names"] != "0" && s.vars["lower_case_table_names"] != ""
 	// MariaDB names some collations (uca1400) once for several charsets: their ids stand in the other table, since 10.10.
 	rows, err = c.rows("SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
 	if err != nil {

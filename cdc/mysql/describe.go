@@ -19,7 +19,7 @@ func (f *Feeder) Describe(ctx context.Context, include *cdc.Include) ([]cdc.Tabl
 		return nil, err
 	}
 	defer c.close()
-	tables, err := c.describe(include)
+	tables, err := c.describe(c.server.folded(include))
 	if err != nil {
 		return nil, f.classify(fmt.Errorf("describing the tables of %s: %w", c.server.addr, err), cdc.Position{})
 	}

@@ -18,6 +18,8 @@ import (
 type dump struct {
 	*conn
 	parser *replication.BinlogParser
+
+	statementsOnly bool // events that may hold rows come without their content
 }
 
 // A dump's purpose says under which names it runs. A server ends an older dump that bears the same names: a reader that comes
@@ -139,11 +141,24 @@ func (d *dump) next() (*replication.BinlogEvent, error) {
 	if len(data) > replication.EventHeaderSize && replication.EventType(data[4]) == replication.ROTATE_EVENT {
 		return rotation(data)
 	}
+	if d.statementsOnly && len(data) > replication.EventHeaderSize && !mayBeStatement(replication.EventType(data[4])) {
+		e := &replication.BinlogEvent{Header: &replication.EventHeader{}}
+		return e, e.Header.Decode(data)
+	}
 	e, err := d.parser.Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadEvent, err)
 	}
 	return e, nil
+}
+
+func mayBeStatement(t replication.EventType) bool {
+	switch t {
+	case replication.FORMAT_DESCRIPTION_EVENT, replication.QUERY_EVENT, replication.MARIADB_QUERY_COMPRESSED_EVENT, replication.GTID_EVENT,
+		replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT, replication.MARIADB_GTID_EVENT:
+		return true
+	}
+	return false
 }
 
 // rotation reads a rotate event here: one that the server makes up carries a checksum as the connection asked, whatever the

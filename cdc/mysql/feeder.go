@@ -121,6 +121,15 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	if err != nil {
 		return err
 	}
+	r := newReader(f, c.server, track, out)
+	if err := r.tables.list(c); err != nil {
+		return f.classify(fmt.Errorf("listing the tables of %s: %w", c.server.addr, err), from)
+	}
+	if r.tables.needed() {
+		if err := r.tables.learnAll(ctx, r); err != nil {
+			return err
+		}
+	}
 	c.close() // the dump has a connection of its own, and this one would idle for days
 	start := track.position()
 	if err := out.Started(ctx, start); err != nil {
@@ -136,5 +145,5 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	}
 	defer s.close()
 	f.log.Info("reading the binary log", "host", c.server.addr, "version", c.server.version, "from", track.String())
-	return newReader(f, c.server, track, out).read(ctx, s)
+	return r.read(ctx, s)
 }

@@ -216,12 +216,12 @@ func (tp *tape) until(what string, cond func() bool) {
 		select {
 		case <-news:
 		case <-tp.ended:
-			if tp.ready && cond() {
+			if cond() {
 				return
 			}
 			tp.b.Fatalf("waiting for %s: the feeder has ended: %v", what, tp.err)
 		case <-deadline:
-			tp.b.Fatalf("waiting for %s: nothing within %v", what, patienceOfTests)
+			tp.b.Fatalf("waiting for %s: not within %v; there are %q, lost %q", what, patienceOfTests, texts(tp.changes), lossTexts(tp.losses))
 		}
 	}
 }
@@ -310,6 +310,35 @@ func texts(changes []*cdc.RowChange) []string {
 	return out
 }
 
+// lossTexts shows losses as one line each: tables, and why.
+func lossTexts(losses []cdc.Loss) []string {
+	out := make([]string, len(losses))
+	for i, l := range losses {
+		var names []string
+		for _, id := range l.Tables {
+			names = append(names, id.Table)
+		}
+		out[i] = strings.Join(names, ",") + ": " + l.Why
+	}
+	return out
+}
+
+// loses waits for so many losses as are wanted and compares them. Each must say all that a person needs.
+func (tp *tape) loses(want ...string) {
+	tp.b.Helper()
+	tp.until(fmt.Sprintf("%d losses", len(want)), func() bool { return len(tp.losses) >= len(want) })
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if got := lossTexts(tp.losses); !slices.Equal(got, want) {
+		tp.b.Errorf("%s: lost\n  %s\nwant\n  %s", tp.b.service, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	for _, l := range tp.losses {
+		if l.At.IsZero() || l.Tx == "" || l.Time.IsZero() || l.Hint == "" || l.Tables[0].Schema != tp.b.db {
+			tp.b.Errorf("%s: the loss does not say all: %+v", tp.b.service, l)
+		}
+	}
+}
+
 // wants compares changes with their texts.
 func (b *bed) wants(got []*cdc.RowChange, want ...string) {
 	b.Helper()
@@ -345,23 +374,3 @@ func (b *bed) asOwnUser() func(*Config) {
 	b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
 	return func(c *Config) { c.User, c.Password = user, "own-password" }
 }
-
-// logs keeps what a feeder logs.
-type logs struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

@@ -31,9 +31,9 @@ const (
 const hiddenPrefix = "!hidden!"
 
 // newLayout reads a table map event that names its columns, or else takes what it lacks from the schema, which is nil
-// where the event needs none.
-func newLayout(e *replication.TableMapEvent, srv *server, schema *tableSchema) (*layout, error) {
-	l := &layout{id: cdc.TableID{Schema: string(e.Schema), Table: string(e.Table)}}
+// where the event needs none, and where it is unknown for a reason.
+func newLayout(id cdc.TableID, e *replication.TableMapEvent, srv *server, schema *tableSchema, unknown error) (*layout, error) {
+	l := &layout{id: id}
 	l.list = make([]column, e.ColumnCount)
 	for i := range l.list {
 		c := &l.list[i]
@@ -48,9 +48,11 @@ func newLayout(e *replication.TableMapEvent, srv *server, schema *tableSchema) (
 		}
 	}
 	if len(e.ColumnName) > 0 {
-		if err := l.fromEvent(e, srv, schema); err != nil {
+		if err := l.fromEvent(e, srv, schema, unknown); err != nil {
 			return nil, err
 		}
+	} else if unknown != nil {
+		return nil, unknown
 	} else if err := l.fromSchema(schema); err != nil {
 		return nil, err
 	}
@@ -73,21 +75,24 @@ func selfContained(e *replication.TableMapEvent, maria bool) bool {
 	collations := e.CollationMap()
 	for i, t := range e.ColumnType {
 		c := column{kind: t, meta: e.ColumnMeta[i]}
-		if t != mysql.MYSQL_TYPE_STRING {
-			continue
+		if t == mysql.MYSQL_TYPE_STRING {
+			c.unpackString()
 		}
-		c.unpackString()
-		if c.kind == mysql.MYSQL_TYPE_STRING && collations[i] == binaryCollation && (c.length == 16 || c.length == 4) {
+		if c.mayBeSpecial(collations[i] == binaryCollation) {
 			return false
 		}
 	}
 	return true
 }
 
+func (c *column) mayBeSpecial(binary bool) bool {
+	return c.kind == mysql.MYSQL_TYPE_STRING && binary && (c.length == 16 || c.length == 4)
+}
+
 const binaryCollation = 63
 
 // fromEvent takes everything from the optional metadata, and MariaDB's special types from a schema with the same columns.
-func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *tableSchema) error {
+func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *tableSchema, unknown error) error {
 	unsigned, clear := signs(e)
 	collations, setCollations := e.CollationMap(), e.EnumSetCollationMap()
 	enums, sets := e.EnumStrValueMap(), e.SetStrValueMap()
@@ -99,7 +104,7 @@ func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *ta
 		if !clear && isInteger(c.kind) {
 			sc := schema.column(c.name)
 			if sc == nil {
-				return fmt.Errorf("whether column %s is unsigned cannot be told behind a YEAR, and the database has no such column now", c.name)
+				return fmt.Errorf("whether column %s is unsigned cannot be told behind a YEAR, and the database does not tell it for this place of the log", c.name)
 			}
 			c.unsigned = sc.unsigned()
 		}
@@ -116,6 +121,9 @@ func (l *layout) fromEvent(e *replication.TableMapEvent, srv *server, schema *ta
 		}
 		if sc := schema.column(c.name); sc != nil && isSpecial(sc.dataType) && c.charset == binaryCharset {
 			c.special = sc.dataType
+		}
+		if unknown != nil && srv.maria && c.mayBeSpecial(c.charset == binaryCharset) {
+			c.doubt = "whether it is BINARY, UUID, INET6 or INET4: " + unknown.Error()
 		}
 	}
 	for _, i := range e.PrimaryKey {
@@ -180,15 +188,16 @@ func (l *layout) fromSchema(schema *tableSchema) error {
 	if schema == nil || len(schema.columns) == 0 {
 		return fmt.Errorf("the log does not name its columns and the database has no such table now")
 	}
-	if len(schema.columns) != len(l.list) {
-		return fmt.Errorf("a row has %d columns in the log but %d in the database now", len(l.list), len(schema.columns))
+	places, err := l.align(schema)
+	if err != nil {
+		return err
 	}
 	for i := range l.list {
-		c, sc := &l.list[i], &schema.columns[i]
-		if !sc.fits(c) {
-			return fmt.Errorf("column %d is %s in the database now, which is not what the log holds (type %d, %d)",
-				i+1, sc.columnType, c.kind, c.meta)
-		}
+		l.list[i].hidden = true
+	}
+	for n, i := range places {
+		c, sc := &l.list[i], &schema.columns[n]
+		c.hidden = false
 		c.name, c.unsigned = sc.name, sc.unsigned()
 		c.charset = sc.charset
 		if c.charset == "" && isCharacter(c.kind) {
@@ -205,6 +214,39 @@ func (l *layout) fromSchema(schema *tableSchema) error {
 	}
 	l.key = schema.key
 	return nil
+}
+
+// align finds the schema's columns among those of the log, which may have more: hidden ones of functional indexes and of system
+// versions. There must be only one way to find them.
+func (l *layout) align(schema *tableSchema) ([]int, error) {
+	more := len(l.list) - len(schema.columns)
+	if more < 0 {
+		return nil, fmt.Errorf("a row has %d columns in the log but %d in the database now", len(l.list), len(schema.columns))
+	}
+	first := make([]int, len(schema.columns)) // each as far to the left as can be
+	i := 0
+	for n := range schema.columns {
+		sc := &schema.columns[n]
+		for i <= n+more && !sc.fits(&l.list[i]) {
+			i++
+		}
+		if i > n+more {
+			return nil, fmt.Errorf("column %s is %s in the database now, which is not what the log holds", sc.name, sc.columnType)
+		}
+		first[n] = i
+		i++
+	}
+	i = len(l.list) - 1
+	for n := len(schema.columns) - 1; n >= 0; n-- { // and to the right
+		for !schema.columns[n].fits(&l.list[i]) {
+			i--
+		}
+		if first[n] != i {
+			return nil, fmt.Errorf("a row has %d columns in the log but %d in the database: which of them are hidden cannot be told", len(l.list), len(schema.columns))
+		}
+		i--
+	}
+	return first, nil
 }
 
 func isCharacter(kind byte) bool {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/google/uuid"
 
 	"invalidator/cdc"
@@ -35,6 +36,15 @@ type gtid struct {
 	maria mysql.MariadbGTID
 }
 
+// mysqlGTIDOf is what a GTID event of MySQL names.
+func mysqlGTIDOf(ev *replication.GTIDEvent) (g gtid, err error) {
+	if g.mysql.sid, err = uuid.FromBytes(ev.SID); err != nil {
+		return gtid{}, fmt.Errorf("reading a GTID event: %w", err)
+	}
+	g.mysql.tag, g.mysql.gno = ev.Tag, ev.GNO
+	return g, nil
+}
+
 // text is how SQL writes it; empty for none.
 func (g *gtid) text() string {
 	switch {
@@ -57,6 +67,36 @@ func (t *tracker) ended(g *gtid, pos uint64) {
 	if pos > 0 {
 		t.pos = pos
 	}
+}
+
+// passed moves the place behind a transaction that is kept for later. A set of MySQL goes on without it.
+func (t *tracker) passed(g *gtid, pos uint64) {
+	later := *g
+	later.mysql.gno = 0
+	t.ended(&later, pos)
+}
+
+// settled adds a transaction that was passed to a set of MySQL.
+func (t *tracker) settled(g *gtid) {
+	if t.executed != nil && g.mysql.gno != 0 {
+		t.executed.AddGTIDWithTag(g.mysql.sid, g.mysql.tag, g.mysql.gno)
+	}
+}
+
+// clone copies a place, but for a set of MySQL.
+func (t *tracker) clone() *tracker {
+	c := *t
+	c.executed, c.domains = nil, maps.Clone(t.domains)
+	return &c
+}
+
+// cloneAll copies a place.
+func (t *tracker) cloneAll() *tracker {
+	c := t.clone()
+	if t.executed != nil {
+		c.executed = t.executed.Clone().(*mysql.MysqlGTIDSet)
+	}
+	return c
 }
 
 // String is the place as text: the GTID set, or file:offset.
@@ -159,6 +199,9 @@ func (f *Feeder) resumable(c *conn, from cdc.Position) error {
 // parsePosition reads a saved position for a server, and refuses one of another kind.
 func parsePosition(s *server, p cdc.Position) (*tracker, error) {
 	t := &tracker{id: s.id, file: p.File, pos: p.Pos}
+	if p.GTIDSet != "" && p.ServerUUID != s.id { // a place in another server's files
+		t.file, t.pos = "", 0
+	}
 	if p.LSN != "" {
 		return nil, errors.New("the saved position is one of Postgres")
 	}
@@ -199,7 +242,11 @@ func (t *tracker) parseDomains(text string) error {
 
 // presentEnd asks where the server's log ends now: whatever commits from here on comes after it.
 func presentEnd(c *conn) (*tracker, error) {
-	t := &tracker{id: c.server.id}
+	end, err := endOfLog(c) // before the set: what lies between the two is read at most, and not skipped
+	if err != nil {
+		return nil, err
+	}
+	t := &tracker{id: c.server.id, file: end.file, pos: end.pos}
 	if c.server.maria {
 		rows, err := c.rows("SELECT @@GLOBAL.gtid_binlog_pos")
 		if err != nil {
@@ -219,17 +266,5 @@ func presentEnd(c *conn) (*tracker, error) {
 		t.executed = set.(*mysql.MysqlGTIDSet)
 		return t, nil
 	}
-	rows, err := c.rows("SHOW BINARY LOG STATUS") // its name since 8.2
-	if err != nil {
-		rows, err = c.rows("SHOW MASTER STATUS")
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) == 0 {
-		return nil, errors.New("the server has no binary log")
-	}
-	t.file = rows[0][0]
-	t.pos, err = strconv.ParseUint(rows[0][1], 10, 64)
-	return t, err
+	return t, nil
 }

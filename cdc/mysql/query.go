@@ -1,207 +1,130 @@
 package mysql
 
 import (
+	"context"
+	"encoding/binary"
 	"slices"
 	"strings"
+
+	"github.com/go-mysql-org/go-mysql/replication"
 
 	"invalidator/cdc"
 )
 
-// verb is what a statement in the log means to a reader of rows.
-type verb int
+const rowFormatHint = "SET GLOBAL binlog_format = ROW, and let sessions that are older than that reconnect"
 
-const (
-	verbOther    verb = iota // DDL and all that we do not know: layouts may have changed
-	verbBegin                // a transaction starts
-	verbEnd                  // a transaction ends
-	verbInside               // neither starts nor ends one, and changes no row
-	verbTruncate             // a table lost all its rows
-	verbRows                 // rows changed, and the log holds the statement instead of them
-)
-
-// statement is what recognise made of a query event's text.
-type statement struct {
-	verb  verb
-	word  string      // its first word, upper case
-	table cdc.TableID // of verbTruncate and verbRows; Table is empty where the text does not say it plainly
+// query handles a statement in the log.
+func (r *reader) query(ctx context.Context, e *replication.BinlogEvent, ev *replication.QueryEvent) error {
+	st := recognise(string(ev.Query), string(ev.Schema))
+	for i, id := range st.tables {
+		st.tables[i] = r.server.tableID(id.Schema, id.Table)
+	}
+	switch st.verb {
+	case verbBegin:
+		r.tx.begun = true
+		return nil
+	case verbInside:
+		return nil
+	case verbXAStart:
+		r.beginXA()
+		return nil
+	case verbXACommit, verbXARollback:
+		return r.endXA(ctx, e, st)
+	case verbEnd:
+		// ROLLBACK too: rows of engines without transactions stay changed, and the others' were handed over for nothing.
+		return r.end(ctx, e)
+	}
+	if err := r.rowsWithoutImages(ctx, e, st); err != nil {
+		return err
+	}
+	if err := r.tables.altered(ctx, st, r); err != nil || r.tx.begun {
+		return err
+	}
+	return r.end(ctx, e)
 }
 
-// recognise looks at the first words of a statement. It need not understand it: what it does not know is verbOther, which
-// costs a look at the schema.
-func recognise(text, database string) statement {
-	s := scanner{text: text}
-	word := s.keyword()
-	st := statement{word: word}
-	switch word {
-	case "BEGIN":
-		st.verb = verbBegin
-	case "START":
-		if s.keyword() == "TRANSACTION" {
-			st.verb = verbBegin
+// rowsWithoutImages tells of rows that a statement changed and that the log does not show.
+func (r *reader) rowsWithoutImages(ctx context.Context, e *replication.BinlogEvent, st statement) error {
+	switch st.verb {
+	case verbTruncate:
+		return r.truncate(ctx, e, st.tables)
+	case verbDropDatabase:
+		return r.dropDatabase(ctx, e, st)
+	case verbLost:
+		hint := rowFormatHint
+		if strings.HasPrefix(st.why, "ALTER") {
+			hint = "the log never shows these rows: flush the pools that they feed"
 		}
-	case "COMMIT":
-		st.verb = verbEnd
-	case "ROLLBACK":
-		st.verb = verbEnd
-		for w := s.keyword(); w != ""; w = s.keyword() {
-			if w == "TO" {
-				st.verb = verbInside
-			}
+		return r.lost(ctx, st.tables, st.why, hint)
+	}
+	return nil
+}
+
+// truncate tells of tables all of whose rows went or came.
+func (r *reader) truncate(ctx context.Context, e *replication.BinlogEvent, tables []cdc.TableID) error {
+	for _, id := range tables {
+		if !r.server.included(id) {
+			continue
 		}
-	case "SAVEPOINT", "RELEASE":
-		st.verb = verbInside
-	case "XA":
-		st.verb = verbOfXA(s.keyword())
-	case "TRUNCATE":
-		st.verb = verbTruncate
-		st.table = s.tableAfter(database, "TABLE")
-	case "INSERT", "REPLACE":
-		st.verb = verbRows
-		st.table = s.tableAfter(database, "LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
-	case "UPDATE":
-		st.verb = verbRows
-		st.table = s.tableAfter(database, "LOW_PRIORITY", "IGNORE")
-	case "DELETE":
-		st.verb = verbRows
-		st.table = s.tableAfter(database, "LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY", "FROM")
-	case "LOAD":
-		st.verb = verbRows
-		for w := s.next(); w.text != ""; w = s.next() {
-			if strings.EqualFold(w.text, "TABLE") && !w.quoted {
-				st.table = s.tableAfter(database)
-				break
-			}
-		}
-	case "WITH", "CALL", "SELECT", "DO":
-		st.verb = verbRows
-	}
-	return st
-}
-
-// verbOfXA: the statements of a prepared transaction. Its rows stand before XA END; what it ends with in the log is the
-// XA_PREPARE event, and its COMMIT or ROLLBACK comes later, as a transaction of its own.
-func verbOfXA(word string) verb {
-	switch word {
-	case "START", "BEGIN":
-		return verbBegin
-	case "COMMIT", "ROLLBACK":
-		return verbEnd
-	}
-	return verbInside
-}
-
-// scanner splits SQL into words, past blanks and comments. The content of an executable comment (/*!50100 … */) counts.
-type scanner struct {
-	text   string
-	inside bool // within an executable comment
-}
-
-// token is a word, a quoted name without its quotes, or one other character; the zero token is the end.
-type token struct {
-	text   string
-	quoted bool
-}
-
-// keyword is the next word in upper case; empty at the end or where something else follows.
-func (s *scanner) keyword() string {
-	t := s.next()
-	if t.quoted {
-		return ""
-	}
-	return strings.ToUpper(t.text)
-}
-
-// tableAfter skips the given words and reads a name, with the database that it is in.
-func (s *scanner) tableAfter(database string, words ...string) cdc.TableID {
-	t := s.next()
-	for !t.quoted && t.text != "" && slices.Contains(words, strings.ToUpper(t.text)) {
-		t = s.next()
-	}
-	if !t.quoted && !isWord(t.text) {
-		return cdc.TableID{}
-	}
-	id := cdc.TableID{Schema: database, Table: t.text}
-	rest := *s
-	if dot := rest.next(); dot.text == "." && !dot.quoted {
-		if t = rest.next(); t.quoted || isWord(t.text) {
-			id = cdc.TableID{Schema: id.Table, Table: t.text}
-			*s = rest
+		c := r.change(e, cdc.Truncate, id)
+		c.Columns = cdc.NewColumns(nil)
+		if err := r.out.Change(ctx, c); err != nil {
+			return err
 		}
 	}
-	return id
+	return nil
 }
 
-func isWord(s string) bool { return s != "" && isWordByte(s[0]) }
-
-func isWordByte(b byte) bool {
-	return b == '_' || b == '$' || b >= 0x80 || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
-}
-
-func (s *scanner) next() token {
-	s.blanks()
-	if s.text == "" {
-		return token{}
+// dropDatabase: each of its tables that we know of. Where the log that is read is older than what the catalogue told us, there
+// may have been others.
+func (r *reader) dropDatabase(ctx context.Context, e *replication.BinlogEvent, st statement) error {
+	known := r.tables.of(st.tables[0].Schema)
+	if err := r.truncate(ctx, e, known); err != nil {
+		return err
 	}
-	switch b := s.text[0]; {
-	case b == '`' || b == '"' || b == '\'':
-		return token{s.quotedName(b), true}
-	case isWordByte(b):
-		n := 1
-		for n < len(s.text) && isWordByte(s.text[n]) {
-			n++
+	if r.tables.knowsAll(r.track) {
+		return nil
+	}
+	return r.lost(ctx, st.tables, "DROP DATABASE: not all tables that it had are known", "flush the pools of all its tables")
+}
+
+// lost tells at once of rows that are not in the log. Tables that are not ours are left out.
+func (r *reader) lost(ctx context.Context, tables []cdc.TableID, why, hint string) error {
+	if len(tables) == 1 && tables[0] == (cdc.TableID{}) {
+		tables = r.tables.all() // no database was chosen, and the text names none
+	}
+	tables = slices.DeleteFunc(slices.Clone(tables), func(id cdc.TableID) bool { return !r.server.included(id) })
+	if len(tables) == 0 {
+		return nil
+	}
+	l := cdc.Loss{Tables: tables, At: r.start, Tx: r.tx.text, Time: r.tx.at, Why: why, Hint: hint}
+	if p := r.tx.prepared; p != nil {
+		for _, id := range tables {
+			p.losses.note(cdc.Loss{Tables: []cdc.TableID{id}, Why: why, Hint: hint})
 		}
-		return token{s.cut(n), false}
+		return nil
 	}
-	return token{s.cut(1), false}
+	r.f.log.Error("rows changed in a way that the log does not show", "why", why, "tables", tables, "gtid", r.tx.text, "hint", hint)
+	return r.out.Lost(ctx, l)
 }
 
-func (s *scanner) cut(n int) string {
-	head := s.text[:n]
-	s.text = s.text[n:]
-	return head
-}
-
-// quotedName reads up to the closing quote; a doubled quote stands for itself. An open end is the text's.
-func (s *scanner) quotedName(q byte) string {
-	var b strings.Builder
-	s.cut(1)
-	for s.text != "" {
-		c := s.cut(1)
-		if c[0] == q {
-			if s.text == "" || s.text[0] != q {
-				break
-			}
-			s.cut(1)
-		}
-		b.WriteString(c)
-	}
-	return b.String()
-}
-
-// blanks skips blanks and comments, and the marks of executable comments.
-func (s *scanner) blanks() {
-	for {
-		s.text = strings.TrimLeft(s.text, " \t\r\n\f\v")
-		switch {
-		case strings.HasPrefix(s.text, "/*!"), strings.HasPrefix(s.text, "/*M!"):
-			s.cut(strings.IndexByte(s.text, '!') + 1)
-			s.text = strings.TrimLeft(s.text, "0123456789")
-			s.inside = true
-		case strings.HasPrefix(s.text, "/*"):
-			s.skipPast("*/")
-		case s.inside && strings.HasPrefix(s.text, "*/"):
-			s.cut(2)
-			s.inside = false
-		case strings.HasPrefix(s.text, "#"):
-			s.skipPast("\n")
-		case strings.HasPrefix(s.text, "--") && (len(s.text) == 2 || strings.ContainsRune(" \t\r\n", rune(s.text[2]))):
-			s.skipPast("\n")
-		default:
-			return
+// loaded handles LOAD DATA that was logged as a statement: its text stands behind 26 bytes, the status variables, whose length is
+// at 11, and the database, whose length is at 8.
+func (r *reader) loaded(ctx context.Context, e *replication.BinlogEvent, body []byte) error {
+	const head = 26
+	st := statement{tables: []cdc.TableID{{}}, why: "LOAD was logged as a statement"}
+	if len(body) > head {
+		database := head + int(binary.LittleEndian.Uint16(body[11:]))
+		text := database + int(body[8]) + 1
+		if text < len(body) {
+			st = recognise(string(body[text:]), string(body[database:text-1]))
 		}
 	}
-}
-
-func (s *scanner) skipPast(end string) {
-	_, s.text, _ = strings.Cut(s.text, end)
+	for i, id := range st.tables {
+		st.tables[i] = r.server.tableID(id.Schema, id.Table)
+	}
+	if err := r.lost(ctx, st.tables, st.why, rowFormatHint); err != nil || r.tx.begun {
+		return err
+	}
+	return r.end(ctx, e)
 }

@@ -1,8 +1,6 @@
 package mysql
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,20 +39,6 @@ func (t *tableSchema) column(name string) *schemaColumn {
 }
 
 func (s *schemaColumn) unsigned() bool { return strings.Contains(s.columnType, " unsigned") }
-
-// loadSchema asks over a connection of its own: it is seldom needed, and one that idles is cut by the server.
-func (f *Feeder) loadSchema(ctx context.Context, id cdc.TableID) (*tableSchema, error) {
-	c, err := f.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	t, err := c.schemaOf(id)
-	if err != nil {
-		return nil, f.classify(fmt.Errorf("reading the schema of %s: %w", id, err), cdc.Position{})
-	}
-	return t, nil
-}
 
 func (c *conn) schemaOf(id cdc.TableID) (*tableSchema, error) {
 	where := " WHERE TABLE_SCHEMA = " + quote(id.Schema) + " AND TABLE_NAME = " + quote(id.Table)

@@ -1,0 +1,97 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+
+	"invalidator/cdc"
+)
+
+// rows decodes the rows of a table that is wanted. What cannot be decoded is lost, by name, and the source goes on.
+func (r *reader) rows(ctx context.Context, e *replication.BinlogEvent, ev *replication.RowsEvent) error {
+	t, err := r.tables.byNumber(ev.TableID)
+	if err != nil || !t.wanted {
+		return err
+	}
+	takes := r.tx.prepared == nil || r.tx.prepared.takes(t.id)
+	switch {
+	case t.broken != nil:
+		r.losses.add(r, t.id, t.broken.Error(), t.hint)
+		return nil
+	case !takes:
+		return nil // it will be read again
+	}
+	err = r.decode(ctx, e, ev, t.layout)
+	if de := (decodeError{}); errors.As(err, &de) {
+		r.losses.add(r, t.id, "decoding a row: "+de.Error(), "report it with the table's definition")
+		return nil
+	}
+	return err
+}
+
+// decodeError is told from what a Handler returns.
+type decodeError struct{ error }
+
+func (r *reader) decode(ctx context.Context, e *replication.BinlogEvent, ev *replication.RowsEvent, l *layout) error {
+	if len(ev.Rows) != 1 {
+		return nil
+	}
+	body := []byte(ev.Rows[0][0].(undecoded))
+	op := cdc.Insert
+	switch e.Header.EventType {
+	case replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, replication.MARIADB_UPDATE_ROWS_COMPRESSED_EVENT_V1,
+		replication.MARIADB_DELETE_ROWS_COMPRESSED_EVENT_V1:
+		var err error
+		if body, err = mysql.DecompressMariadbData(body); err != nil {
+			return decodeError{err}
+		}
+	}
+	switch {
+	case len(ev.ColumnBitmap2) > 0:
+		op = cdc.Update
+	case ev.Type() == replication.EnumRowsEventTypeDelete:
+		op = cdc.Delete
+	}
+	if int(ev.ColumnCount) != len(l.list) {
+		return decodeError{fmt.Errorf("a row has %d columns, its table map %d", ev.ColumnCount, len(l.list))}
+	}
+	d := rowDecoder{layout: l, json: r.json, partial: e.Header.EventType == replication.PARTIAL_UPDATE_ROWS_EVENT}
+	in := &cursor{s: string(body)} // the one copy: nothing that is handed over lies in the driver's memory
+	for in.pos < len(in.s) {
+		start := in.pos
+		c := r.change(e, op, l.id)
+		c.Columns, c.KeyColumns = l.columns, l.key
+		row, err := d.image(in, bitmap(ev.ColumnBitmap1), false)
+		if err != nil {
+			return decodeError{err}
+		}
+		if c.Before = row; op == cdc.Insert {
+			c.Before, c.After = nil, row
+		}
+		if op == cdc.Update {
+			if c.After, err = d.image(in, bitmap(ev.ColumnBitmap2), true); err != nil {
+				return decodeError{err}
+			}
+		}
+		if in.pos == start {
+			return decodeError{errors.New("a row image without a single column")}
+		}
+		if err := r.emit(ctx, c, in.pos-start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emit hands a change over, or keeps it until its transaction is committed. size is its bytes in the log.
+func (r *reader) emit(ctx context.Context, c *cdc.RowChange, size int) error {
+	if p := r.tx.prepared; p != nil {
+		r.xa.keep(p, c, size)
+		return nil
+	}
+	return r.out.Change(ctx, c)
+}

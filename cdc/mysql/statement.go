@@ -1,0 +1,297 @@
+package mysql
+
+import (
+	"slices"
+	"strings"
+
+	"invalidator/cdc"
+)
+
+// verb is what a statement in the log means to a reader of rows.
+type verb int
+
+const (
+	verbOther        verb = iota // no row changed
+	verbBegin                    // a transaction starts
+	verbEnd                      // a transaction ends
+	verbInside                   // neither starts nor ends one, and changes no row
+	verbTruncate                 // all rows of tables went, or came: TRUNCATE, DROP, RENAME
+	verbDropDatabase             // tables[0].Schema went, with all its tables
+	verbLost                     // rows changed, and the log does not show them
+	verbXAStart                  // a transaction starts that a later one commits, or rolls back
+	verbXACommit
+	verbXARollback
+)
+
+// reach says whose layouts a statement may have changed.
+type reach int
+
+const (
+	reachAll    reach = iota // it is not understood
+	reachNone                //
+	reachTables              // those of its tables
+)
+
+// statement is what recognise made of a query event's text.
+type statement struct {
+	verb   verb
+	reach  reach
+	word   string        // its first word, upper case
+	tables []cdc.TableID // concerned; Table is empty where the text does not say more than the database
+	why    string        // of verbLost
+	xid    string        // of the XA verbs: the same for all statements of one
+}
+
+// recognise looks at a statement as far as it must to tell which rows and layouts it may have changed. What it does not know
+// reaches all layouts, which costs a look at the schema.
+func recognise(text, database string) statement {
+	s := &scanner{text: text}
+	word := s.keyword()
+	st := statement{word: word, reach: reachNone}
+	switch word {
+	case "BEGIN":
+		st.verb = verbBegin
+	case "START":
+		if s.has("TRANSACTION") {
+			st.verb = verbBegin
+		}
+	case "COMMIT":
+		st.verb = verbEnd
+	case "ROLLBACK":
+		if st.verb = verbEnd; s.skipTo("TO") != "" {
+			st.verb = verbInside
+		}
+	case "SAVEPOINT", "RELEASE":
+		st.verb = verbInside
+	case "XA":
+		st.xa(s)
+	case "CREATE":
+		st.create(s, database)
+	case "DROP":
+		st.drop(s, database)
+	case "ALTER":
+		st.alter(s, database)
+	case "RENAME":
+		if s.has("TABLE") || s.has("TABLES") {
+			st.rename(s, database)
+		}
+	case "TRUNCATE":
+		s.has("TABLE")
+		st.truncate(s.names(database))
+	case "GRANT", "REVOKE", "FLUSH", "OPTIMIZE", "REPAIR", "CHECK", "INSTALL", "UNINSTALL", "BINLOG", "LOCK", "UNLOCK":
+	default:
+		st.changeRows(s, word, database)
+	}
+	return st
+}
+
+func (st *statement) truncate(tables []cdc.TableID) {
+	st.verb, st.reach, st.tables = verbTruncate, reachTables, tables
+	if len(tables) == 0 {
+		st.verb, st.reach = verbOther, reachAll
+	}
+}
+
+// xa: rows stand in the group of XA START; XA COMMIT and XA ROLLBACK are groups of their own, and name it.
+func (st *statement) xa(s *scanner) {
+	switch s.keyword() {
+	case "START", "BEGIN":
+		st.verb = verbXAStart
+	case "COMMIT":
+		st.verb = verbXACommit
+	case "ROLLBACK":
+		st.verb = verbXARollback
+	default:
+		st.verb = verbInside
+		return
+	}
+	st.xid = xidText(s.text)
+}
+
+// xidText is X'67',X'62',1 as both servers write it into the log, without blanks and in upper case.
+func xidText(text string) string {
+	return strings.ToUpper(strings.Join(strings.Fields(text), ""))
+}
+
+// create: a table that is made with rows of a SELECT has them in the log, unless the whole statement is there instead.
+func (st *statement) create(s *scanner, database string) {
+	replace := false
+	for {
+		t := s.next()
+		if t.text == "" {
+			st.reach = reachAll
+			return
+		}
+		if t.quoted {
+			continue
+		}
+		switch strings.ToUpper(t.text) {
+		case "REPLACE":
+			replace = true
+		case "TEMPORARY", "VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "USER", "ROLE", "SERVER", "TABLESPACE", "LOGFILE",
+			"RESOURCE", "PACKAGE", "SEQUENCE":
+			return
+		case "DATABASE", "SCHEMA":
+			if replace {
+				st.dropDatabase(s)
+			}
+			return
+		case "INDEX":
+			st.reachOn(s, database)
+			return
+		case "TABLE":
+			st.createTable(s, database, replace)
+			return
+		}
+	}
+}
+
+func (st *statement) createTable(s *scanner, database string, replace bool) {
+	s.skip("IF", "NOT", "EXISTS")
+	id, ok := s.name(database)
+	if !ok {
+		st.reach = reachAll
+		return
+	}
+	if st.truncate([]cdc.TableID{id}); replace {
+		return
+	}
+	st.verb = verbOther
+	for t := s.next(); t.text != "" || t.quoted; t = s.next() {
+		if !t.quoted && strings.EqualFold(t.text, "SELECT") {
+			st.verb, st.why = verbLost, "CREATE TABLE … SELECT was logged as a statement"
+			return
+		}
+	}
+}
+
+// reachOn: an index may be a hidden column.
+func (st *statement) reachOn(s *scanner, database string) {
+	st.reach = reachAll
+	if s.skipTo("ON") != "" {
+		if id, ok := s.name(database); ok {
+			st.reach, st.tables = reachTables, []cdc.TableID{id}
+		}
+	}
+}
+
+func (st *statement) drop(s *scanner, database string) {
+	switch s.keyword() {
+	case "TABLE", "TABLES":
+		s.skip("IF", "EXISTS")
+		st.truncate(s.names(database))
+	case "DATABASE", "SCHEMA":
+		st.dropDatabase(s)
+	case "INDEX":
+		st.reachOn(s, database)
+	case "TEMPORARY", "VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "USER", "ROLE", "SERVER", "TABLESPACE", "RESOURCE",
+		"PACKAGE", "SEQUENCE", "PREPARE", "UNDO", "LOGFILE", "SPATIAL":
+	default:
+		st.reach = reachAll
+	}
+}
+
+func (st *statement) dropDatabase(s *scanner) {
+	s.skip("IF", "NOT", "EXISTS")
+	st.reach = reachAll
+	if id, ok := s.name(""); ok {
+		st.verb, st.tables = verbDropDatabase, []cdc.TableID{{Schema: id.Table}}
+	}
+}
+
+// rename: rows leave one name and come under another. A swap of tables is two of them.
+func (st *statement) rename(s *scanner, database string) {
+	var all []cdc.TableID
+	for {
+		s.skip("IF", "EXISTS")
+		from, ok := s.name(database)
+		if !ok || s.skipTo("TO") == "" {
+			break
+		}
+		to, ok := s.name(database)
+		if !ok {
+			break
+		}
+		for _, id := range []cdc.TableID{from, to} {
+			if !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+		}
+		if !s.has(",") {
+			break
+		}
+	}
+	st.truncate(all)
+}
+
+// alter looks for those that take rows away or bring some: of partitions, of tablespaces, and a new name.
+func (st *statement) alter(s *scanner, database string) {
+	s.skip("ONLINE", "IGNORE")
+	switch s.keyword() {
+	case "TABLE":
+	case "DATABASE", "SCHEMA", "VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "TABLESPACE", "SEQUENCE", "INSTANCE",
+		"RESOURCE", "LOGFILE", "UNDO", "ALGORITHM", "DEFINER", "SQL":
+		return
+	default:
+		st.reach = reachAll
+		return
+	}
+	s.skip("IF", "EXISTS")
+	id, ok := s.name(database)
+	if !ok {
+		st.reach = reachAll
+		return
+	}
+	st.reach, st.tables = reachTables, []cdc.TableID{id}
+	for {
+		switch word := s.skipTo("DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT", "RENAME"); word {
+		case "":
+			return
+		case "RENAME":
+			st.alterRename(s, database)
+		default:
+			st.alterRows(s, database, word)
+		}
+	}
+}
+
+func (st *statement) alterRename(s *scanner, database string) {
+	for _, other := range []string{"COLUMN", "INDEX", "KEY"} {
+		if s.has(other) {
+			return
+		}
+	}
+	s.skip("TO", "AS", "=")
+	if id, ok := s.name(database); ok {
+		st.tables = append(st.tables, id)
+		if st.verb == verbOther {
+			st.verb = verbTruncate
+		}
+	}
+}
+
+func (st *statement) alterRows(s *scanner, database, word string) {
+	what := ""
+	switch {
+	case s.has("PARTITION"):
+		what = " PARTITION"
+	case s.has("TABLESPACE"):
+		what = " TABLESPACE"
+	case word == "CONVERT" && s.has("TABLE"):
+		what = " TABLE"
+		if id, ok := s.name(database); ok {
+			st.tables = append(st.tables, id)
+		}
+	default:
+		return
+	}
+	st.verb, st.why = verbLost, "ALTER TABLE … "+word+what
+	if word == "EXCHANGE" || word == "CONVERT" && what == " PARTITION" {
+		rest := *s
+		if rest.skipTo("TABLE") != "" {
+			if id, ok := rest.name(database); ok {
+				st.tables = append(st.tables, id)
+			}
+		}
+	}
+}
