@@ -98,9 +98,6 @@ func (f *Feeder) connect(ctx context.Context) (*conn, error) {
 		}
 		failed = append(failed, last.Err.Error())
 	}
-	if len(failed) == 1 {
-		return nil, last
-	}
 	return nil, f.fail(errors.New(strings.Join(failed, "; ")), last.Hint, true)
 }
 
@@ -168,7 +165,7 @@ func (f *Feeder) tlsFor(addr string) *tls.Config {
 
 // The variables that an interview asks for; a server that lacks one leaves it out.
 const askedVariables = `'log_bin','binlog_format','binlog_row_image','binlog_row_metadata','gtid_mode','server_uuid',` +
-	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options'`
+	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options','read_only'`
 
 func interview(c *conn, addr string) (*server, error) {
 	s := &server{addr: addr, vars: map[string]string{}, collations: map[uint64]string{}}

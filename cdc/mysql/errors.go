@@ -17,7 +17,11 @@ func (f *Feeder) fail(err error, hint string, retry bool) *cdc.SourceError {
 
 // gap makes the error of a position that cannot be resumed.
 func (f *Feeder) gap(at cdc.Position, err error) *cdc.SourceError {
-	return &cdc.SourceError{Source: f.cfg.Name, At: at, Err: &cdc.GapError{Err: err},
+	return f.gapOf(at, &cdc.GapError{Err: err})
+}
+
+func (f *Feeder) gapOf(at cdc.Position, gap *cdc.GapError) *cdc.SourceError {
+	return &cdc.SourceError{Source: f.cfg.Name, At: at, Err: gap,
 		Hint: "changes are lost; flush the pools that this source feeds, then accept the gap to go on at the log's present end"}
 }
 

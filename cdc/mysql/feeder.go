@@ -17,7 +17,7 @@ import (
 // Config says which server to read and what of it. Times are always shown in UTC.
 type Config struct {
 	Name     string   // the source's name, in changes, errors and logs
-	Hosts    []string // host:port; the first that answers is read
+	Hosts    []string // host:port; the first that can serve what is to be read is read
 	User     string
 	Password string
 
@@ -45,8 +45,9 @@ const (
 
 // Feeder reads one MySQL or MariaDB server. It implements cdc.Feeder.
 type Feeder struct {
-	cfg Config
-	log *slog.Logger
+	cfg      Config
+	log      *slog.Logger
+	unserved time.Time // since when no host can serve; Run's own
 }
 
 var _ cdc.Feeder = (*Feeder)(nil)
@@ -82,18 +83,11 @@ func (f *Feeder) Confirm(cdc.Position) {}
 func (f *Feeder) Restart(ctx context.Context) (cdc.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, err := f.connect(ctx)
+	c, t, err := f.choose(ctx, cdc.Position{})
 	if err != nil {
 		return cdc.Position{}, err
 	}
-	defer c.close()
-	if err := f.refuse(c.server); err != nil {
-		return cdc.Position{}, err
-	}
-	t, err := f.startingPoint(c, cdc.Position{})
-	if err != nil {
-		return cdc.Position{}, err
-	}
+	c.close()
 	return t.position(), nil
 }
 
@@ -109,18 +103,11 @@ func (f *Feeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 }
 
 func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
-	c, err := f.connect(ctx)
+	c, track, err := f.choose(ctx, from)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if err := f.refuse(c.server); err != nil {
-		return err
-	}
-	track, err := f.startingPoint(c, from)
-	if err != nil {
-		return err
-	}
 	r := newReader(f, c.server, track, out)
 	if err := r.tables.list(c); err != nil {
 		return f.classify(fmt.Errorf("listing the tables of %s: %w", c.server.addr, err), from)

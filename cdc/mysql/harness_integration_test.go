@@ -21,7 +21,9 @@ import (
 	"invalidator/test/integration/services"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { removeFolders(); os.Exit(code) }))
+}
 
 // patienceOfTests is how long a test waits for what must happen.
 const patienceOfTests = 20 * time.Second

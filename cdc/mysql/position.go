@@ -135,67 +135,6 @@ func (t *tracker) position() cdc.Position {
 	return p
 }
 
-// startingPoint is where to begin: at from, once the server has said that it can, or at the server's present end.
-func (f *Feeder) startingPoint(c *conn, from cdc.Position) (*tracker, error) {
-	if from.IsZero() {
-		t, err := presentEnd(c)
-		if err != nil {
-			return nil, f.classify(fmt.Errorf("asking for the server's position: %w", err), from)
-		}
-		return t, nil
-	}
-	t, err := parsePosition(c.server, from)
-	if err != nil {
-		e := f.fail(err, "point the source at the kind of server that it was fed from, or remove its saved position to start anew", false)
-		e.At = from
-		return nil, e
-	}
-	switch {
-	case t.executed != nil:
-		err = f.resumable(c, from)
-	case t.domains != nil:
-		err = f.resumableDomains(c, from, t.domains)
-	}
-	return t, err // of a file the dump's first answer tells
-}
-
-// resumableDomains asks whether MariaDB has come as far in each domain as we have. Whether exactly our GTIDs are in its log it
-// checks itself when the dump begins, but a domain that it does not know it passes over in silence.
-func (f *Feeder) resumableDomains(c *conn, from cdc.Position, ours map[uint32]mysql.MariadbGTID) error {
-	rows, err := c.rows("SELECT @@GLOBAL.gtid_binlog_pos")
-	if err != nil {
-		return f.classify(fmt.Errorf("comparing the saved position with the server's: %w", err), from)
-	}
-	var theirs tracker
-	if err := theirs.parseDomains(rows[0][0]); err != nil {
-		return f.fail(err, "", false)
-	}
-	for d, g := range ours {
-		if g.SequenceNumber > theirs.domains[d].SequenceNumber {
-			return f.gap(from, fmt.Errorf("%s never had %s: it is another server, was reset, or lost commits in a failover",
-				c.server.addr, g.String()))
-		}
-	}
-	return nil
-}
-
-// resumable asks whether the log can be read on from a MySQL GTID set.
-func (f *Feeder) resumable(c *conn, from cdc.Position) error {
-	set := quote(from.GTIDSet)
-	rows, err := c.rows("SELECT GTID_SUBSET(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_purged, " + set + ")," +
-		" GTID_SUBTRACT(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, " + set + ")")
-	switch {
-	case err != nil:
-		return f.classify(fmt.Errorf("comparing the saved position with the server's: %w", err), from)
-	case rows[0][0] != "1":
-		return f.gap(from, fmt.Errorf("%s never had %s: it is another server, was reset, or lost commits in a failover",
-			c.server.addr, rows[0][2]))
-	case rows[0][1] != "1":
-		return f.gap(from, fmt.Errorf("%s has purged %s, which was not read", c.server.addr, rows[0][3]))
-	}
-	return nil
-}
-
 // parsePosition reads a saved position for a server, and refuses one of another kind.
 func parsePosition(s *server, p cdc.Position) (*tracker, error) {
 	t := &tracker{id: s.id, file: p.File, pos: p.Pos}

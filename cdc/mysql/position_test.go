@@ -147,3 +147,56 @@ func TestServerIDs(t *testing.T) {
 		t.Errorf("got %d and %d", a, b)
 	}
 }
+
+// What an account that may not ask takes for a replica.
+func TestGuessReplica(t *testing.T) {
+	for _, tc := range []struct {
+		slave, binlog, readOnly string
+		want                    bool
+	}{
+		{"", "0-2-5", "OFF", false}, {"", "", "OFF", false}, {"0-1-5", "0-1-5", "OFF", true}, {"0-1-5", "", "OFF", true},
+		{"0-1-5", "0-2-6", "OFF", false}, {"0-1-5", "0-2-6", "ON", true}, {"0-1-5,7-1-1", "0-1-5,7-2-2", "OFF", false},
+	} {
+		s := &server{id: "2", maria: true, vars: map[string]string{"read_only": tc.readOnly}}
+		if got := s.guessReplica(tc.slave, tc.binlog); got != tc.want {
+			t.Errorf("%+v: %v", tc, got)
+		}
+	}
+}
+
+// The servers name the columns of a replica's state in old words and in new ones.
+func TestRoles(t *testing.T) {
+	old := map[string]string{"Slave_IO_Running": "Yes", "Slave_SQL_Running": "Yes", "Master_Log_File": "b.2", "Relay_Master_Log_File": "b.2",
+		"Read_Master_Log_Pos": "100", "Exec_Master_Log_Pos": "100"}
+	if r := roleOf([]map[string]string{old}); !r.replica || !r.caughtUp {
+		t.Errorf("a healthy replica is %+v", r)
+	}
+	new := map[string]string{"Replica_IO_Running": "Yes", "Replica_SQL_Running": "Yes", "Source_Log_File": "b.2", "Relay_Source_Log_File": "b.2",
+		"Read_Source_Log_Pos": "100", "Exec_Source_Log_Pos": "99"}
+	if r := roleOf([]map[string]string{old, new}); !r.replica || r.caughtUp {
+		t.Errorf("one that has still to apply is %+v", r)
+	}
+	if r := roleOf(nil); r.replica || r.caughtUp {
+		t.Errorf("a primary is %+v", r)
+	}
+}
+
+func TestUndone(t *testing.T) {
+	set := undoneOfSet(someUUID + ":5-7,3e11fa47-71ca-11e1-9e33-c80aa9429563:app:9")
+	theirs, err := parseState("0-1-8,0-2-9,7-1-3,0-1-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	domains := undoneOfDomains([]string{"0-1-10"}, theirs)
+	for tx, want := range map[string]bool{someUUID + ":4": false, someUUID + ":7": true, "3e11fa47-71ca-11e1-9e33-c80aa9429563:app:9": true,
+		"3e11fa47-71ca-11e1-9e33-c80aa9429563:9": false, "": true} {
+		if got := set(&cdc.RowChange{Tx: tx}); got != want {
+			t.Errorf("%s: %v", tx, got)
+		}
+	}
+	for tx, want := range map[string]bool{"0-1-8": false, "0-1-9": true, "0-2-9": false, "7-1-9": false, "0-3-1": true, "": true} {
+		if got := domains(&cdc.RowChange{Tx: tx}); got != want {
+			t.Errorf("%s: %v", tx, got)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package mysql
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"invalidator/cdc"
+)
+
+// compareSets judges a MySQL server by a GTID set.
+func (f *Feeder) compareSets(c *conn, j *judged, role role, from cdc.Position) error {
+	set := quote(from.GTIDSet)
+	rows, err := c.rows("SELECT GTID_SUBTRACT(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, " + set + ")")
+	if err != nil {
+		return err
+	}
+	missing, purged := oneLine(rows[0][0]), oneLine(rows[0][1])
+	if missing != "" {
+		wait := fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %d)", set, int(replicaPatience.Seconds()))
+		if err := f.lacks(c, j, role, from, missing, wait, undoneOfSet(missing)); err != nil || j.verdict != serves {
+			return err
+		}
+	}
+	if purged != "" {
+		j.verdict = gapHere
+		j.err = f.gap(from, fmt.Errorf("%s has purged %s, which was not read", c.server.addr, purged))
+	}
+	return nil
+}
+
+func oneLine(set string) string { return strings.ReplaceAll(set, "\n", "") }
+
+// undoneOfSet tells the changes of transactions that are in a set.
+func undoneOfSet(lost string) func(*cdc.RowChange) bool {
+	set, err := mysql.ParseMysqlGTIDSet(lost)
+	if err != nil {
+		return func(*cdc.RowChange) bool { return true } // rather one too many
+	}
+	return func(c *cdc.RowChange) bool {
+		one, err := mysql.ParseMysqlGTIDSet(c.Tx)
+		return err != nil || c.Tx == "" || set.Contain(one)
+	}
+}
+
+// compareDomains judges a MariaDB server: whether it has our latest transaction of each domain. Whether its log still holds what
+// follows, it says when a dump begins.
+func (f *Feeder) compareDomains(c *conn, j *judged, role role, from cdc.Position) error {
+	rows, err := c.rows("SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_slave_pos")
+	if err != nil {
+		return err
+	}
+	theirs, err := parseState(rows[0][0] + "," + rows[0][1])
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, g := range j.track.domains {
+		if theirs[origin{g.DomainID, g.ServerID}] < g.SequenceNumber {
+			missing = append(missing, g.String())
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		wait := fmt.Sprintf("SELECT MASTER_GTID_WAIT(%s, %d)", quote(domainsText(j.track.domains)), int(replicaPatience.Seconds()))
+		return f.lacks(c, j, role, from, strings.Join(missing, ","), wait, undoneOfDomains(missing, theirs))
+	}
+	return nil
+}
+
+// origin is a server's part of a domain of MariaDB. Sequence numbers rise in it.
+type origin struct{ domain, server uint32 }
+
+func parseState(text string) (map[origin]uint64, error) {
+	state := map[origin]uint64{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		g, err := mysql.ParseMariadbGTID(part)
+		if err != nil {
+			return nil, plain(err)
+		}
+		at := origin{g.DomainID, g.ServerID}
+		state[at] = max(state[at], g.SequenceNumber)
+	}
+	return state, nil
+}
+
+// undoneOfDomains tells the changes of transactions that a server does not have, in the domains where it lacks our latest.
+func undoneOfDomains(missing []string, theirs map[origin]uint64) func(*cdc.RowChange) bool {
+	domains := map[uint32]bool{}
+	for _, text := range missing {
+		if g, err := mysql.ParseMariadbGTID(text); err == nil {
+			domains[g.DomainID] = true
+		}
+	}
+	return func(c *cdc.RowChange) bool {
+		g, err := mysql.ParseMariadbGTID(c.Tx)
+		return err != nil || c.Tx == "" || domains[g.DomainID] && g.SequenceNumber > theirs[origin{g.DomainID, g.ServerID}]
+	}
+}
+
+// compareFiles judges a server without GTIDs, which is the one that was read.
+func (f *Feeder) compareFiles(c *conn, j *judged, from cdc.Position) error {
+	logs, err := c.rows("SHOW BINARY LOGS")
+	if err != nil {
+		return err
+	}
+	for _, l := range logs {
+		if l[0] == from.File {
+			return nil
+		}
+	}
+	j.verdict = gapSure
+	j.err = f.gap(from, fmt.Errorf("%s has purged %s, which was not read to its end", c.server.addr, from.File))
+	return nil
+}
+
+// begunAnew looks whether the place up to which a log was read is one in the log that the server has now: RESET MASTER uses file
+// names, and GTIDs, again. It gives the reason why not; empty where the place is good, or has been purged since.
+func (c *conn) begunAnew(p place) (string, error) {
+	logs, err := c.rows("SHOW BINARY LOGS")
+	if err != nil {
+		if isMyError(err) {
+			return "", nil // it may not be asked; the dump tells the worst of it
+		}
+		return "", err
+	}
+	if len(logs) == 0 {
+		return "", nil
+	}
+	if last := logs[len(logs)-1][0]; fileNumber(last) < fileNumber(p.file) {
+		return fmt.Sprintf("it was read up to %s, and ends with %s", p.file, last), nil
+	}
+	for _, l := range logs {
+		if l[0] != p.file {
+			continue
+		}
+		var size uint64
+		if _, err := fmt.Sscan(l[1], &size); err != nil {
+			return "", err
+		}
+		if size < p.pos {
+			return fmt.Sprintf("%s was read up to %d, and has %d bytes", p.file, p.pos, size), nil
+		}
+		if size == p.pos || p.pos <= 4 {
+			return "", nil
+		}
+		return c.beginsGroup(p)
+	}
+	return "", nil
+}
+
+// beginsGroup looks whether something that may follow a transaction begins at a place.
+func (c *conn) beginsGroup(p place) (string, error) {
+	rows, err := c.rows(fmt.Sprintf("SHOW BINLOG EVENTS IN %s FROM %d LIMIT 1", quote(p.file), p.pos))
+	if err != nil && !isMyError(err) {
+		return "", err
+	}
+	if err != nil || len(rows) == 0 {
+		return fmt.Sprintf("no event begins at %s:%d", p.file, p.pos), nil
+	}
+	switch kind := rows[0][2]; strings.ToLower(kind) {
+	case "write_rows", "update_rows", "delete_rows", "write_rows_v1", "update_rows_v1", "delete_rows_v1", "table_map", "xid", "xa_prepare",
+		"annotate_rows", "rows_query", "transaction_payload":
+		return fmt.Sprintf("at %s:%d is the middle of a transaction (%s)", p.file, p.pos, kind), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,104 @@
+package mysql
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+)
+
+// role is what a server is in replication.
+type role struct {
+	replica  bool
+	caughtUp bool   // its replication runs, and it has applied all that it has received
+	state    string // for people
+}
+
+// role asks what the server is; where the account may not ask, it is guessed.
+func (c *conn) role() (role, error) {
+	queries := []string{"SHOW REPLICA STATUS", "SHOW SLAVE STATUS"}
+	if c.server.maria {
+		queries = []string{"SHOW ALL REPLICAS STATUS", "SHOW ALL SLAVES STATUS"}
+	}
+	var err error
+	for _, q := range queries {
+		var rows []map[string]string
+		if rows, err = c.table(q); err == nil {
+			return roleOf(rows), nil
+		}
+	}
+	if !isMyError(err) {
+		return role{}, err
+	}
+	if !c.server.maria {
+		return role{replica: isOn(c.server.vars["read_only"]), state: "the account may not ask: GRANT REPLICATION CLIENT"}, nil
+	}
+	rows, err := c.rows("SELECT @@GLOBAL.gtid_slave_pos, @@GLOBAL.gtid_binlog_pos")
+	if err != nil {
+		return role{}, err
+	}
+	return role{replica: c.server.guessReplica(rows[0][0], rows[0][1]), state: "the account may not ask: GRANT REPLICA MONITOR"}, nil
+}
+
+// guessReplica: it has applied what others wrote, and the latest in its log is not its own.
+func (s *server) guessReplica(slavePos, binlogPos string) bool {
+	own := false
+	for part := range strings.SplitSeq(binlogPos, ",") {
+		own = own || strings.Contains(part, "-"+s.id+"-")
+	}
+	return slavePos != "" && (isOn(s.vars["read_only"]) || !own)
+}
+
+func roleOf(channels []map[string]string) role {
+	r := role{replica: len(channels) > 0, caughtUp: len(channels) > 0}
+	for _, ch := range channels {
+		get := func(name string) string {
+			for _, n := range []string{name, strings.NewReplacer("Replica", "Slave", "Source", "Master").Replace(name)} {
+				if v, ok := ch[n]; ok {
+					return v
+				}
+			}
+			return ""
+		}
+		io, sql := get("Replica_IO_Running"), get("Replica_SQL_Running")
+		received := get("Source_Log_File") == get("Relay_Source_Log_File") && get("Read_Source_Log_Pos") == get("Exec_Source_Log_Pos")
+		r.caughtUp = r.caughtUp && io == "Yes" && sql == "Yes" && received
+		r.state = strings.TrimSpace(fmt.Sprintf("IO %s, SQL %s %s%s", io, sql, get("Last_IO_Error"), get("Last_SQL_Error")))
+	}
+	return r
+}
+
+const logReplicatedHint = "set log_replica_updates=ON (log_slave_updates=ON) and restart it, or feed from the primary"
+
+// logsReplicated reports whether a replica writes what it applies into its own log.
+func (s *server) logsReplicated() bool {
+	return isOn(s.vars["log_replica_updates"]) || isOn(s.vars["log_slave_updates"])
+}
+
+// table asks for rows by the names of their columns.
+func (c *conn) table(query string) ([]map[string]string, error) {
+	r, err := c.Execute(query)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	out := make([]map[string]string, r.RowNumber())
+	for i := range out {
+		out[i] = map[string]string{}
+		for _, field := range r.Fields {
+			text, err := r.GetStringByName(i, string(field.Name))
+			if err != nil {
+				return nil, err
+			}
+			out[i][string(field.Name)] = strings.Clone(text)
+		}
+	}
+	return out, nil
+}
+
+// isMyError reports whether it is the server that refuses something.
+func isMyError(err error) bool {
+	_, ok := errors.AsType[*mysql.MyError](err)
+	return ok
+}
