@@ -34,6 +34,7 @@ type cli struct {
 	Run      runCmd      `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
 	Check    checkCmd    `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
 	Demo     demoCmd     `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
+	Gap      gapCmd      `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
 	Explain  explainCmd  `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
 	Ring     ringCmd     `cmd:"" help:"Look at the ring."`
 	Mappings mappingsCmd `cmd:"" help:"Check, test and compare mapping files."`

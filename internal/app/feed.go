@@ -19,6 +19,7 @@ import (
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
 	"invalidator/internal/feed"
+	"invalidator/internal/gap"
 	"invalidator/internal/obs"
 	"invalidator/mapping"
 )
@@ -43,7 +44,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	}
 	var keep atomic.Pointer[kept]
 	keep.Store(&kept{set: mappings.today().set})
-	sources, err := f.sources(&keep)
+	sources, err := f.sources(&keep, mappings)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,15 @@ func (f *Feed) Run(ctx context.Context) error {
 	eg.Go(func() error {
 		return mappings.Run(under, f.Hup, func(s *mapping.Set) { keep.Store(&kept{set: s}) })
 	})
-	eg.Go(func() error { return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry) })
+	var running atomic.Pointer[feed.Feed]
+	eg.Go(func() error {
+		return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry, func() []string {
+			if run := running.Load(); run != nil {
+				return run.Health()
+			}
+			return nil // it waits for Kafka
+		})
+	})
 	eg.Go(func() error {
 		defer stopUnder()
 		ctx, cancel := context.WithCancel(ctx)
@@ -70,25 +79,33 @@ func (f *Feed) Run(ctx context.Context) error {
 		if err := ensureOwnTopics(ctx, f.Config, kafka, f.Log); err != nil || ctx.Err() != nil {
 			return err
 		}
-		state, err := changelog.OpenState(kafka, changelog.NamesFor(f.Config.Kafka.TopicPrefix).State)
+		names := changelog.NamesFor(f.Config.Kafka.TopicPrefix)
+		state, err := changelog.OpenState(kafka, names.State)
 		if err != nil {
 			return err
 		}
 		defer state.Close()
+		self := &process{name: processName(), state: state, role: "feeder", group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
+		book, err := openBook(ctx, kafka, names, self)
+		if err != nil {
+			return err
+		}
+		defer book.Close()
 		run, err := feed.New(feed.Options{
-			Kafka: kafka, Topics: topicSettings(f.Config), State: state, Sources: sources, Log: f.Log, Metrics: metrics,
+			Kafka: kafka, Topics: topicSettings(f.Config), State: state, Gaps: book, Group: f.Config.Kafka.Group, Self: self.name,
+			Sources: sources, Log: f.Log, Metrics: metrics,
 		})
 		if err != nil {
 			return err
 		}
-		self := &process{state: state, role: "feeder", group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
+		running.Store(run)
 		defer self.start(ctx)()
 		return run.Run(ctx)
 	})
 	return eg.Wait()
 }
 
-func (f *Feed) sources(keep *atomic.Pointer[kept]) ([]feed.Source, error) {
+func (f *Feed) sources(keep *atomic.Pointer[kept], m *mappings) ([]feed.Source, error) {
 	for _, name := range f.Only {
 		if !slices.ContainsFunc(f.Config.Sources, func(s config.Source) bool { return s.Name == name && s.Topics == nil }) {
 			return nil, fmt.Errorf("no source that is fed by us is called %q (there are: %s)", name, strings.Join(fedNames(f.Config), ", "))
@@ -107,9 +124,18 @@ func (f *Feed) sources(keep *atomic.Pointer[kept]) ([]feed.Source, error) {
 		if err != nil {
 			return nil, err
 		}
+		connector := cdc.MySQL
+		if s.Type == "postgres" {
+			connector = cdc.Postgres
+		}
 		out = append(out, feed.Source{
-			Name: s.Name, TopicPrefix: s.TopicPrefix, Feeder: feeder, MaxRecord: int(s.MaxRecord),
-			Keep: func(t cdc.TableID) []string { return keep.Load().columns(s.Name, t) },
+			Name: s.Name, TopicPrefix: s.TopicPrefix, Feeder: feeder, MaxRecord: int(s.MaxRecord), Connector: connector,
+			Keep:       func(t cdc.TableID) []string { return keep.Load().columns(s.Name, t) },
+			OnGapFlush: s.OnGap == onGapFlush,
+			Pools:      func(tables []string) []string { return poolsOf(m.today().set, s, tables) },
+			Tables: func(ctx context.Context, schema string) ([]cdc.TableID, error) {
+				return schemaTables(ctx, s, m.today().set, feeder, schema)
+			},
 		})
 	}
 	if len(out) == 0 {
@@ -128,7 +154,21 @@ func fedNames(c *config.Config) []string {
 	return out
 }
 
-// kept says which columns a slim record keeps: those that mappings name. The feeder reads the mappings for nothing else.
+// openBook opens the book of gaps, and removes what has been closed for long.
+func openBook(ctx context.Context, kafka changelog.Options, names changelog.Names, self *process) (*gap.Book, error) {
+	book, err := gap.OpenBook(kafka, names, self.name)
+	if err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithTimeout(ctx, gapsTimeout)
+	defer cancel()
+	if err := book.Forget(limit); err != nil && ctx.Err() == nil {
+		self.log.Warn("removing gaps that were closed long ago", "error", err)
+	}
+	return book, nil
+}
+
+// kept says which columns a slim record keeps: those that mappings name.
 type kept struct {
 	set   *mapping.Set
 	names sync.Map // *cdc.Columns -> []string

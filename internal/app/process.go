@@ -56,16 +56,23 @@ type process struct {
 	view     func() *registry.View // nil: this process has no ring
 	log      *slog.Logger
 
+	name    string // of this process, to people: processName's
 	key     string
 	host    string
 	started time.Time
 }
 
+// processName names this process among all of a fleet. A host's name and a process's number are not enough: in containers
+// many are number 1 of one host.
+func processName() string {
+	host, _ := os.Hostname()
+	return host + "-" + rand.Text()[:8]
+}
+
 // start writes until the returned function is called, which takes the record away and waits for it.
 func (p *process) start(ctx context.Context) (stop func()) {
 	p.host, _ = os.Hostname()
-	// A host's name and a process's number are not enough: in containers many are number 1 of one host.
-	p.key = changelog.StateKey("process", p.host+"-"+rand.Text()[:8])
+	p.key = changelog.StateKey("process", p.name)
 	p.started = time.Now().UTC()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a process that drains is not lost
 	done := make(chan struct{})

@@ -298,7 +298,7 @@ func TestFeederKeepsWhatIsInForce(t *testing.T) {
 	c := parse(t, t.TempDir(), "sources: [{name: shop, type: mysql, hosts: [a:1], user: u, include: [shop.*]}]\n")
 	var keep atomic.Pointer[kept]
 	keep.Store(&kept{set: set(usersMapping)})
-	sources, err := (&Feed{Config: c, Log: quiet}).sources(&keep)
+	sources, err := (&Feed{Config: c, Log: quiet}).sources(&keep, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	eg, under := errgroup.WithContext(under)
 	eg.Go(func() error { return watcher.Run(under) })
 	eg.Go(func() error { return client.Run(under) })
-	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry) })
+	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry, nil) })
 	eg.Go(func() error {
 		defer stopUnder()
 		// A part under the worker that fails ends it.
@@ -87,7 +87,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			Sources: sources, Snapshots: snapshots, Deleter: deleter,
 			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
 		}, starts, &process{
-			role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
+			name: processName(), role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
 		})
 	})
 	return eg.Wait()
@@ -120,7 +120,12 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 		return err
 	}
 	defer refresher.Close()
-	opts.Parker, opts.Refresher, opts.Gaps = dead, refresher, gapRecorder{state}
+	book, err := openBook(ctx, kafka, names, self)
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	opts.Parker, opts.Refresher, opts.Gaps = dead, refresher, gapRecorder{book, w.Config, self.mappings}
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err

@@ -22,7 +22,8 @@ const (
 	previousTimeout  = time.Second
 	leaveGroupTime   = time.Second
 	leaderPartition  = 0
-	handOverPatience = 8 * time.Second // longer than a leader takes to end: its own bound is 6 s
+	quietAfter       = 15 * time.Second // without a session of the group: then that is told
+	handOverPatience = 8 * time.Second  // longer than a leader takes to end: its own bound is 6 s
 )
 
 // ErrNotLeader says that another member leads now, or may at any moment.
@@ -47,6 +48,7 @@ type LeaderOptions struct {
 // while none at all would be an outage. What must not be begun without being sure is for Term.Confirm.
 func Lead(ctx context.Context, o LeaderOptions, lead func(context.Context, *Term)) error {
 	c := &candidate{o: o, ctx: ctx, log: o.Log, changed: make(chan struct{}, 1)}
+	c.mu.quiet = time.Now()
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -55,9 +57,13 @@ func Lead(ctx context.Context, o LeaderOptions, lead func(context.Context, *Term
 		return fmt.Errorf("joining the group %s: %w", o.Group, err)
 	}
 	cl.PauseFetchTopics(o.Topic) // there is nothing in it
+	look := time.NewTicker(quietAfter / 3)
+	defer look.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case <-look.C:
+			c.lookForQuiet()
 		case <-c.changed:
 			if t := c.begin(); t != nil {
 				t.Previous = c.previous(t.ctx, cl)
@@ -145,8 +151,9 @@ type candidate struct {
 
 	mu struct {
 		sync.Mutex
-		term *Term  // nil: another leads
-		told string // the last trouble that was logged
+		term  *Term     // nil: another leads
+		told  string    // the last trouble that was logged
+		quiet time.Time // since when there is no session; zero: there is one
 	}
 }
 
@@ -170,6 +177,7 @@ func (c *candidate) assigned(cl *kgo.Client, m map[string][]int32) {
 	c.tell("")
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mu.quiet = time.Time{}
 	ours, was := len(m[c.o.Topic]) > 0, c.mu.term
 	if was != nil && (ours || was.unsure) { // one that was in doubt is over: somebody may have led meanwhile
 		was.end(ErrNotLeader)
@@ -193,8 +201,21 @@ func (c *candidate) assigned(cl *kgo.Client, m map[string][]int32) {
 func (c *candidate) unsure() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.quiet.IsZero() {
+		c.mu.quiet = time.Now()
+	}
 	if c.mu.term != nil {
 		c.mu.term.unsure = true
+	}
+}
+
+// lookForQuiet tells when there has been no session for long. A leader hears of its brokers otherwise.
+func (c *candidate) lookForQuiet() {
+	c.mu.Lock()
+	since, told := c.mu.quiet, c.mu.told
+	c.mu.Unlock()
+	if !since.IsZero() && time.Since(since) >= quietAfter && told == "" {
+		c.tell("no answer (are the brokers up, and is there a coordinator for the group?)")
 	}
 }
 

@@ -3,6 +3,7 @@ package feed
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
 	"invalidator/internal/changelog/changelogtest"
+	"invalidator/internal/gap"
 )
 
 // fakeFeeder is a database's log in memory. Position n+1 lies behind its first n transactions.
@@ -23,6 +25,30 @@ type fakeFeeder struct {
 	starts    []uint64      // Pos of every from
 	confirmed []uint64
 	onStarted func()
+
+	purged    uint64 // a start before it is a gap; 0: none is
+	lost      cdc.GapError
+	restarts  int
+	onRestart func()
+	losses    map[uint64]cdc.Loss      // told before the transaction that ends at this position
+	joins     map[uint64][]cdc.TableID // the same
+}
+
+// purge loses everything before the log's end.
+func (f *fakeFeeder) purge(lost cdc.GapError) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.purged, f.lost = uint64(len(f.log))+1, lost
+}
+
+func (f *fakeFeeder) gap(from cdc.Position) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if from.Pos == 0 || from.Pos >= f.purged {
+		return nil
+	}
+	lost := f.lost
+	return &cdc.SourceError{Source: "shop", At: from, Err: &lost, Hint: "keep the log for longer"}
 }
 
 func newFakeFeeder() *fakeFeeder { return &fakeFeeder{grown: make(chan struct{})} }
@@ -50,10 +76,16 @@ func (f *fakeFeeder) seen() (starts, confirmed []uint64) {
 
 func (f *fakeFeeder) Check(context.Context) ([]cdc.Finding, error) { return nil, nil }
 
+// Restart returns the log's end.
 func (f *fakeFeeder) Restart(context.Context) (cdc.Position, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return cdc.Position{Pos: uint64(len(f.log)) + 1}, nil
+	f.restarts++
+	f.purged = uint64(len(f.log)) + 1
+	if f.onRestart != nil {
+		f.onRestart()
+	}
+	return cdc.Position{Pos: f.purged}, nil
 }
 
 func (f *fakeFeeder) Confirm(p cdc.Position) {
@@ -68,6 +100,9 @@ func (f *fakeFeeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler
 	err := f.fail
 	f.mu.Unlock()
 	if err != nil {
+		return err
+	}
+	if err := f.gap(from); err != nil {
 		return err
 	}
 	next := max(from.Pos, 1)
@@ -89,6 +124,16 @@ func (f *fakeFeeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler
 				}
 			}
 			next++
+			if l, ok := f.losses[next]; ok {
+				if err := out.Lost(ctx, l); err != nil {
+					return err
+				}
+			}
+			if tables := f.joins[next]; tables != nil {
+				if err := out.Joined(ctx, tables, cdc.Position{Pos: next}); err != nil {
+					return err
+				}
+			}
 			if err := out.Committed(ctx, cdc.Position{Pos: next}, time.Now()); err != nil {
 				return err
 			}
@@ -129,6 +174,9 @@ type bench struct {
 	t       *testing.T
 	log     *lines
 	metrics *Metrics
+
+	processes int
+	feed      *Feed // the last that was started
 }
 
 func newBench(t *testing.T) *bench {
@@ -142,13 +190,19 @@ func (b *bench) start(sources ...Source) (stop func() error) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	gaps, err := gap.OpenBook(b.Options, b.Names, "test")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.processes++
 	f, err := New(Options{
-		Kafka: b.Options, State: store, Sources: sources, Metrics: b.metrics,
+		Kafka: b.Options, State: store, Gaps: gaps, Sources: sources, Metrics: b.metrics, Group: "invalidator", Self: fmt.Sprintf("p%d", b.processes),
 		Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.feed = f
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -158,6 +212,7 @@ func (b *bench) start(sources ...Source) (stop func() error) {
 			cancel()
 			err = <-done
 			store.Close()
+			gaps.Close()
 		})
 		return err
 	}
@@ -165,8 +220,8 @@ func (b *bench) start(sources ...Source) (stop func() error) {
 	return stop
 }
 
-// saved is the saved position of the source shop.
-func (b *bench) saved() changelog.SavedPosition {
+// state is what the state topic holds now.
+func (b *bench) state() *changelog.State {
 	b.t.Helper()
 	store, err := changelog.OpenState(b.Options, b.Names.State)
 	if err != nil {
@@ -177,7 +232,13 @@ func (b *bench) saved() changelog.SavedPosition {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p, err := st.LoadPosition("shop")
+	return st
+}
+
+// saved is the saved position of the source shop.
+func (b *bench) saved() changelog.SavedPosition {
+	b.t.Helper()
+	p, err := b.state().LoadPosition("shop")
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"invalidator/cdc"
-	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
+	"invalidator/internal/gap"
 )
 
 // DefaultSaveEvery is the most often that a source's position is saved. A position is a Kafka record that waits for the
@@ -41,6 +42,19 @@ type Source struct {
 	// called for every record, from the feeder's goroutine, and must be fast. nil: none.
 	Keep func(cdc.TableID) []string
 
+	// OnGapFlush: a gap is accepted by itself, and a flush of its pools asked for. Else it stands until a person accepts it.
+	OnGapFlush bool
+
+	// Pools are the pools whose keys some tables' rows give, by today's mappings: "schema.table", or "schema.*" for a whole
+	// schema; none: all that the source includes. nil: none are known.
+	Pools func(tables []string) []string
+
+	// Tables lists the tables of a schema that the source includes. nil: none are known. Its error is a source that could
+	// not be asked.
+	Tables func(ctx context.Context, schema string) ([]cdc.TableID, error)
+
+	Connector cdc.Connector // of records that no change of a row stands behind
+
 	// MaxRecord bounds a record's key and value, in bytes, below what the topic itself takes. 0: only the topic does.
 	MaxRecord int
 }
@@ -50,6 +64,9 @@ type Options struct {
 	Kafka     changelog.Options
 	Topics    changelog.Settings
 	State     *changelog.StateStore
+	Gaps      *gap.Book
+	Group     string // the feeders of a source are candidates in the group <Group>.feed.<source>
+	Self      string // this process, to people; unique among the feeders
 	Sources   []Source
 	SaveEvery time.Duration // default 200 ms
 	Log       *slog.Logger  // nil: none
@@ -59,11 +76,15 @@ type Options struct {
 // Feed runs sources.
 type Feed struct {
 	opts    Options
+	names   changelog.Names
 	sources []*source
 }
 
 // New checks the options. The service's own topics must stand before Run (changelog.EnsureTopics).
 func New(o Options) (*Feed, error) {
+	if o.Group == "" || o.Self == "" {
+		return nil, errors.New("feeders need a group and a name: one of them is empty")
+	}
 	if o.SaveEvery == 0 {
 		o.SaveEvery = DefaultSaveEvery
 	}
@@ -76,7 +97,7 @@ func New(o Options) (*Feed, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &Feed{opts: o}
+	f := &Feed{opts: o, names: changelog.NamesFor(o.Topics.Prefix)}
 	seen := make(map[string]bool)
 	for _, s := range o.Sources {
 		if s.Name == "" || seen[s.Name] {
@@ -87,120 +108,39 @@ func New(o Options) (*Feed, error) {
 			s.TopicPrefix = s.Name
 		}
 		f.sources = append(f.sources, &source{
-			Source:  s,
-			opts:    &f.opts,
-			log:     o.Log.With("source", s.Name),
-			metrics: o.Metrics.of(s.Name),
-			limits:  make(map[string]int),
+			Source:   s,
+			opts:     &f.opts,
+			log:      o.Log.With("source", s.Name),
+			metrics:  o.Metrics.of(s.Name),
+			limits:   make(map[string]int),
+			gaps:     trouble{lines: make(map[string]string)},
+			findings: trouble{lines: make(map[string]string)},
 		})
 	}
 	return f, nil
 }
 
-// Run feeds all sources, each alone, until ctx ends; then it waits for acknowledgements, saves the positions, and returns
-// nil within about six seconds. Whatever goes wrong with a source is reported through the log and tried again.
+// Run stands for each source, each alone, and feeds those that it leads, until ctx ends; then it waits for acknowledgements,
+// saves the positions, leaves the groups, and returns nil within about seven seconds. Whatever goes wrong with a source is
+// reported through the log and tried again. The error is a configuration that cannot work.
 func (f *Feed) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
+	eg, ctx := errgroup.WithContext(ctx)
 	for _, s := range f.sources {
-		wg.Go(func() { s.supervise(ctx) })
+		eg.Go(func() error {
+			return changelog.Lead(ctx, changelog.LeaderOptions{
+				Options: s.kafka(), Group: f.opts.Group + ".feed." + s.Name, Topic: f.names.Leader, Self: f.opts.Self,
+			}, s.lead)
+		})
 	}
-	wg.Wait()
-	return nil
+	return eg.Wait()
 }
 
-// source is a Source with what outlives a run of it. Only its own goroutine touches it.
-type source struct {
-	Source
-	opts    *Options
-	log     *slog.Logger
-	metrics sourceMetrics
-	limits  map[string]int // topic -> most bytes of a record, where the topic's own limit turned out to be too high
-
-	reported string // the error that was last told; empty when the source has fed since
-}
-
-func (s *source) supervise(ctx context.Context) {
-	var wait time.Duration
-	for {
-		s.metrics.state.Set(stateStarting)
-		begin := time.Now()
-		progress, err := s.run(ctx)
-		if ctx.Err() != nil {
-			if err != nil {
-				s.log.Warn("stopping the source: what is not saved is sent again by the next start", "error", err)
-			}
-			return
-		}
-		s.metrics.failures.Inc()
-		s.learnLimit(err)
-		if progress && time.Since(begin) > steadyAfter { // two readers that cut each other both get on a little
-			wait = 0
-		}
-		wait = s.report(err, wait)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
+// Health is what is wrong with the sources that this process leads, a line each; nil: nothing that a person must act on.
+func (f *Feed) Health() []string {
+	var all []string
+	for _, s := range f.sources {
+		all = append(all, s.gaps.all()...)
+		all = append(all, s.findings.all()...)
 	}
+	return all
 }
-
-// report tells an error when it is new, and returns how long to wait after it.
-func (s *source) report(err error, last time.Duration) time.Duration {
-	first, most, state, level := retryFirst, retryMost, float64(stateWaiting), slog.LevelWarn
-	if standing(err) {
-		first, most, state, level = standFirst, standMost, stateStanding, slog.LevelError
-	}
-	s.metrics.state.Set(state)
-	wait := min(max(first, 2*last), most)
-	if text := err.Error(); text != s.reported {
-		s.reported = text
-		s.log.Log(context.Background(), level, "the source stands still and is tried again", "error", err, "in", wait)
-	}
-	return wait
-}
-
-// standing reports whether a person must act before a source can go on.
-func standing(err error) bool {
-	var known interface{ Retryable() bool }
-	if errors.As(err, &known) {
-		return !known.Retryable()
-	}
-	var enc *envelope.EncodeError
-	return errors.As(err, &enc)
-}
-
-// recovered ends the trouble that was told.
-func (s *source) recovered() {
-	if s.reported != "" {
-		s.reported = ""
-		s.log.Info("the source feeds again")
-	}
-}
-
-// leastLimit ends the halving: a topic that refuses even this has another trouble.
-const leastLimit = 1 << 10
-
-// learnLimit halves what a topic is sent, once it has refused a record although its settings allow it: some brokers do not
-// show their limit, and settings change. The next run writes larger rows slim, from the saved position, so that nothing is
-// skipped and no row's records change their order.
-func (s *source) learnLimit(err error) {
-	var refused *refusedError
-	if !errors.As(err, &refused) || refused.limit/2 < leastLimit {
-		return
-	}
-	s.limits[refused.Topic] = refused.limit / 2
-	s.log.Warn("the topic refuses records that its max.message.bytes allows: larger ones are written with their key and mapped columns alone",
-		"topic", refused.Topic, "bytes", refused.Bytes, "limit", refused.limit, "new_limit", refused.limit/2)
-}
-
-// refusedError is a record too large for its topic, and the limit under which it was written.
-type refusedError struct {
-	*changelog.ProduceError
-	limit int
-}
-
-// Retryable reports whether a lower limit is left to be tried.
-func (e *refusedError) Retryable() bool { return e.limit/2 >= leastLimit }
-
-func (e *refusedError) Unwrap() error { return e.ProduceError }

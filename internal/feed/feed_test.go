@@ -125,7 +125,7 @@ func TestARestartResumesWhereItWasAndNothingComesTwice(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
-		if p := b.saved(); p.Position.Pos != 3 || p.Generation != 1 {
+		if p := b.saved(); p.Position.Pos != 3 || p.Generation>>20 != 1 {
 			t.Fatalf("%+v", p)
 		}
 		f.commit(insert("3"))
@@ -138,7 +138,7 @@ func TestARestartResumesWhereItWasAndNothingComesTwice(t *testing.T) {
 			t.Errorf("%d records", n)
 		}
 		// The successor's own position stands; its predecessor's is gone.
-		if p := b.saved(); p.Position.Pos != 4 || p.Generation != 2 || len(p.Stale) != 0 {
+		if p := b.saved(); p.Position.Pos != 4 || p.Generation>>20 != 2 || len(p.Stale) != 0 {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -296,7 +296,7 @@ func TestKafkaAwayAndBack(t *testing.T) {
 		b.start(Source{Name: "shop", Feeder: f})
 		f.commit(insert("1"))
 		time.Sleep(2 * time.Minute)
-		if n := len(b.log.with("stands still")); n == 0 || n > 3 {
+		if n := len(b.log.with("feeders fails")); n == 0 || n > 3 {
 			t.Errorf("told %d times", n)
 		}
 		away.Store(false)

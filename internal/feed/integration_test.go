@@ -20,6 +20,7 @@ import (
 
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
+	"invalidator/internal/gap"
 	"invalidator/test/integration/services"
 )
 
@@ -61,8 +62,13 @@ func TestRealFeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
+		gaps, err := gap.OpenBook(kafka, changelog.NamesFor(prefix), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer gaps.Close()
 		fd, err := New(Options{
-			Kafka: kafka, Topics: settings, State: store, Metrics: metrics, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Kafka: kafka, Topics: settings, State: store, Gaps: gaps, Group: prefix, Self: "test", Metrics: metrics, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 			Sources: []Source{{Name: "shop", TopicPrefix: prefix, Feeder: f, Keep: func(cdc.TableID) []string { return []string{"email"} }}},
 		})
 		if err != nil {

@@ -1,8 +1,12 @@
 package feed
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-// Metrics are the feeders' figures. The only label is the source's name.
+	"invalidator/cdc"
+)
+
+// Metrics are the feeders' figures. Their labels are the source's name, and the severity of findings.
 type Metrics struct {
 	records  *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
@@ -11,6 +15,13 @@ type Metrics struct {
 	saved    *prometheus.GaugeVec
 	inFlight *prometheus.GaugeVec
 	state    *prometheus.GaugeVec
+
+	leader     *prometheus.GaugeVec
+	generation *prometheus.GaugeVec
+	gaps       *prometheus.GaugeVec
+	losses     *prometheus.CounterVec
+	reissued   *prometheus.CounterVec
+	findings   *prometheus.GaugeVec
 }
 
 // States of a source, as the gauge shows them.
@@ -41,12 +52,22 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		}, source),
 		saved:    gauge("position_commit_timestamp_seconds", "Commit time of the transaction at the saved position."),
 		inFlight: gauge("in_flight_bytes", "Bytes of the records sent and not yet acknowledged."),
-		state:    gauge("source_state", "0 starting, 1 feeding, 2 waiting for Kafka or to try again, 3 standing: a person must act."),
+		state:    gauge("source_state", "0 starting, or standing by; 1 feeding, 2 waiting for Kafka or to try again, 3 standing: a person must act."),
+
+		leader:     gauge("leader", "1 where this process leads the source, 0 where it stands by."),
+		generation: gauge("generation", "Generation of the positions that this process saves; 0 while it stands by."),
+		gaps:       gauge("gaps_open", "Gaps of the source that nobody has answered, on the process that leads it."),
+		losses:     counter("losses_total", "Losses in a log that can be read on: a statement logged as text, a partition dropped."),
+		reissued:   counter("reissued_records_total", "Records written again because the server no longer has their transactions."),
+		findings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "invalidator_feed_findings", Help: "What checks of the source find now, on the process that leads it.",
+		}, []string{"source", "severity"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.records, m.bytes, m.failures, m.ack, m.saved, m.inFlight, m.state} {
+	for _, c := range []prometheus.Collector{m.records, m.bytes, m.failures, m.ack, m.saved, m.inFlight, m.state,
+		m.leader, m.generation, m.gaps, m.losses, m.reissued, m.findings} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -59,6 +80,18 @@ type sourceMetrics struct {
 	records, bytes, failures prometheus.Counter
 	ack                      prometheus.Observer
 	saved, inFlight, state   prometheus.Gauge
+
+	leader, generation, gaps prometheus.Gauge
+	losses, reissued         prometheus.Counter
+	failing, warned          prometheus.Gauge // findings
+}
+
+// standsBy is what a process shows of a source that another leads.
+func (m *sourceMetrics) standsBy() {
+	for _, g := range []prometheus.Gauge{m.leader, m.generation, m.gaps, m.failing, m.warned, m.inFlight} {
+		g.Set(0)
+	}
+	m.state.Set(stateStarting)
 }
 
 func (m *Metrics) of(source string) sourceMetrics {
@@ -70,5 +103,13 @@ func (m *Metrics) of(source string) sourceMetrics {
 		saved:    m.saved.WithLabelValues(source),
 		inFlight: m.inFlight.WithLabelValues(source),
 		state:    m.state.WithLabelValues(source),
+
+		leader:     m.leader.WithLabelValues(source),
+		generation: m.generation.WithLabelValues(source),
+		gaps:       m.gaps.WithLabelValues(source),
+		losses:     m.losses.WithLabelValues(source),
+		reissued:   m.reissued.WithLabelValues(source),
+		failing:    m.findings.WithLabelValues(source, string(cdc.SeverityError)),
+		warned:     m.findings.WithLabelValues(source, string(cdc.SeverityWarning)),
 	}
 }

@@ -45,11 +45,12 @@ type run struct {
 	tables map[cdc.TableID]*table
 	last   *table
 
+	connector cdc.Connector // of the last change
+
 	// Whoever saves: Started, then saveLoop, then finish.
-	generation int64
-	stale      []string
-	saved      cdc.Position
-	progress   bool
+	stale    []string
+	saved    cdc.Position
+	progress bool
 
 	saving atomic.Pointer[time.Time] // since when a position is on its way; nil: none is
 }
@@ -74,6 +75,16 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// After the load and not before it: see nextGeneration.
+	if err := s.term.Confirm(ctx); err != nil {
+		return false, err
+	}
+	if s.generation == 0 || from.Generation > s.generation {
+		s.generation = nextGeneration(from.Generation, s.term.Generation)
+		s.metrics.generation.Set(float64(s.generation))
+	}
+	s.at = from
+	s.findStops(ctx, state)
 	producer, err := changelog.OpenProducer(s.opts.Kafka, s.opts.Topics, maxRecords)
 	if err != nil {
 		return false, err
@@ -86,13 +97,13 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	defer fail(errEnded)
 	r := &run{
 		source: s, producer: producer, flight: newFlight(), fail: fail,
-		started:    make(chan struct{}),
-		tables:     make(map[cdc.TableID]*table),
-		generation: from.Generation + 1, // of one feeder a source at a time: who starts later wins
-		saved:      from.Position,
-		stale:      from.Stale,
+		started:   make(chan struct{}),
+		tables:    make(map[cdc.TableID]*table),
+		connector: s.Connector,
+		saved:     from.Position,
+		stale:     from.Stale,
 	}
-	if from.Found {
+	if from.Found && from.Generation != s.generation {
 		r.stale = append(r.stale, changelog.PositionKey(s.Name, from.Generation))
 	}
 
@@ -111,6 +122,9 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	fail(errEnded)
 	aside.Wait()
 	err = r.finish(ctx, grace, err)
+	if r.saved != s.at.Position {
+		s.at.Position, s.at.Saved = r.saved, time.Now()
+	}
 	if errors.Is(err, cdc.ErrGap) && r.overtaken(ctx) {
 		err = errOvertaken
 	}
@@ -157,9 +171,28 @@ func withGrace(ctx context.Context, d time.Duration) (context.Context, context.C
 	return grace, func() { unhook(); cancel() }
 }
 
-// Started saves the position of a new source before anything of it is read.
+// nextGeneration is higher than highest, which was found on the state topic, and than that of every leader before: by whole
+// steps of 1<<20 a leader, plus the generation of the leaders' group in the rest.
+//
+// Two leaders, the earlier A with group generation a and the later B with b > a. Where B finds A's position, it takes the step
+// above. Where it does not (A has saved none yet), B finds at least what A found, so that its step is no lower, and in the same
+// step b > a decides. So B's is higher, whatever they read when. A leader that was stopped before it read, and then finds B's
+// position, would take the step above B's: hence Confirm comes after the load, and refuses A, since the group has moved on.
+// The group's generation rises for as long as the group exists, which Confirm's commit sees to; it would have to turn round
+// 1<<20 times between two such leaders to deceive. A step is one leader, so that an int64 holds eight thousand milliards of
+// them. Generations from before there were leaders are small, and lie below the first step.
+func nextGeneration(highest int64, group int32) int64 {
+	const step = 1 << 20
+	return (highest/step+1)*step + int64(group)%step
+}
+
+// Started saves the position of a new source before anything of it is read, and from where its tables are fed before that:
+// wherever there is a position, there is that.
 func (r *run) Started(ctx context.Context, p cdc.Position) error {
 	if r.saved.IsZero() {
+		if err := r.opts.State.PutFed(ctx, r.Name, p); err != nil {
+			return fmt.Errorf("writing from where source %s is fed: %w", r.Name, err)
+		}
 		r.flight.commit(p, time.Time{})
 		if _, err := r.save(ctx); err != nil {
 			return err
@@ -172,21 +205,12 @@ func (r *run) Started(ctx context.Context, p cdc.Position) error {
 
 // Change writes a row change as one record, or as two where its key changed.
 func (r *run) Change(ctx context.Context, c *cdc.RowChange) error {
+	r.connector = c.Connector
 	first, second := envelope.Split(c)
 	if err := r.write(ctx, first); err != nil || second == nil {
 		return err
 	}
 	return r.write(ctx, second)
-}
-
-// Lost refuses to go on: what is lost is not written down yet.
-func (r *run) Lost(_ context.Context, l cdc.Loss) error {
-	return &cdc.SourceError{Source: r.Name, At: l.At, Err: errors.New(l.Why), Hint: l.Hint}
-}
-
-// Joined refuses to go on: from where a table is fed is not written down yet.
-func (r *run) Joined(_ context.Context, tables []cdc.TableID, p cdc.Position) error {
-	return &cdc.SourceError{Source: r.Name, At: p, Err: fmt.Errorf("tables joined: %v", tables)}
 }
 
 // Committed puts the position behind what was sent.
@@ -292,6 +316,7 @@ func (r *run) saveLoop(ctx, grace context.Context) {
 		// That a run began says little where a record of it is refused each time.
 		if saved != nil || time.Since(begin) > steadyAfter {
 			r.recovered()
+			r.healed(grace)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (b *Book) Record(ctx context.Context, g Gap, repeats bool) (*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.V = version
+	g.V, g.Pools = version, union(nil, g.Pools)
 	if g.Seen.IsZero() {
 		g.Seen = time.Now().UTC()
 	}

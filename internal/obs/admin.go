@@ -20,8 +20,11 @@ func NewRegistry() *prometheus.Registry {
 	return r
 }
 
-// ServeAdmin serves /metrics and /healthz on addr until ctx ends. An empty addr serves nothing.
-func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer) error {
+// ServeAdmin serves /metrics, /healthz and /livez on addr until ctx ends. An empty addr serves nothing.
+//
+// /healthz is red (503) while health, which is asked each time, returns lines: what a person must act on. That is for alerts;
+// starting the process anew mends none of it, so that a supervisor asks /livez. A nil health is never red.
+func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer, health func() []string) error {
 	if addr == "" {
 		<-ctx.Done()
 		return nil
@@ -32,7 +35,21 @@ func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer) e
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		var wrong []string
+		if health != nil {
+			wrong = health()
+		}
+		if len(wrong) == 0 {
+			fmt.Fprintln(w, "ok")
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		for _, line := range wrong {
+			fmt.Fprintln(w, line)
+		}
+	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
