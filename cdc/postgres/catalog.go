@@ -119,6 +119,7 @@ type tableInfo struct {
 	Columns       []string // every column
 	Sent          []string // those that the publication sends, where Published
 	Filtered      bool     // the publication sends only some rows
+	Filter        string   // which, as SQL
 	LeafSchemas   []string // of the leaf partitions
 	LeafTables    []string // of the leaf partitions
 }
@@ -174,7 +175,7 @@ SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN 
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
        coalesce(t.attnames, '{}')::text[],
-       t.rowfilter IS NOT NULL,
+       t.rowfilter IS NOT NULL, coalesce(t.rowfilter, ''),
        ARRAY(SELECT leaf.schema FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
        ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
@@ -200,14 +201,20 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// listIncluded lists the tables that include chooses.
-func listIncluded(ctx context.Context, conn querier, publication string, include *cdc.Include) ([]tableInfo, error) {
+// listTablesOf lists every table of the database, as publication sends it.
+func listTablesOf(ctx context.Context, conn querier, publication string) ([]tableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, listTables, publication)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tableInfo])
+	return all, during("listing tables", err)
+}
+
+// listIncluded lists the tables that include chooses.
+func listIncluded(ctx context.Context, conn querier, publication string, include *cdc.Include) ([]tableInfo, error) {
+	all, err := listTablesOf(ctx, conn, publication)
 	if err != nil {
-		return nil, during("listing tables", err)
+		return nil, err
 	}
 	var included []tableInfo
 	for _, t := range all {
@@ -249,18 +256,17 @@ FROM pg_publication WHERE pubname = $1`, name)
 
 // serverInfo is what the feeder needs to know of the server itself.
 type serverInfo struct {
-	Version     int // server_version_num
-	Standby     bool
-	WALLevel    string
-	SlotKeepWAL string // max_slot_wal_keep_size
-	MayCreate   bool   // CREATE on the database: a publication takes it
+	Version   int // server_version_num
+	Standby   bool
+	WALLevel  string
+	MayCreate bool // CREATE on the database: a publication takes it
 }
 
 func askServer(ctx context.Context, conn *pgx.Conn) (serverInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, `
-SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('wal_level'), current_setting('max_slot_wal_keep_size'),
+SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('wal_level'),
        has_database_privilege(current_database(), 'CREATE')`)
 	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[serverInfo])
 	return s, during("asking the server for its settings", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -58,53 +57,46 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 		return err
 	}
 	c.version = server.Version
+	c.transport(host)
 	if err := c.f.fit(server); err != nil {
 		c.refused(err)
 	}
 	if server.Version < minVersion {
 		return nil // what follows is asked in words that the server does not know
 	}
-	if server.SlotKeepWAL == "-1" {
-		c.add(cdc.SeverityWarning, "", "", "set max_slot_wal_keep_size to what the disk can spare, for instance '50GB'",
-			"max_slot_wal_keep_size is -1: while nobody reads the slot, the server keeps its log until the disk is full")
-	}
 	slot, err := findSlot(ctx, conn, c.f.cfg.Slot)
 	if err != nil {
 		return err
-	}
-	if err := c.f.fitSlot(slot); err != nil {
-		c.refused(err)
-	} else if slot != nil && slot.dead() != "" {
-		c.refused(c.f.gap(cdc.Position{}, fmt.Errorf("slot %s is lost: %s", c.f.cfg.Slot, slot.dead())))
-	}
-	if slot != nil && slot.WALStatus == "unreserved" {
-		c.add(cdc.SeverityWarning, "", "", "let the feeder catch up now, or raise max_slot_wal_keep_size", "the server is about to give up slot %s", c.f.cfg.Slot)
 	}
 	pub, err := findPublication(ctx, conn, c.f.cfg.Publication)
 	if err != nil {
 		return err
 	}
-	if slot != nil && pub == nil {
-		c.refused(c.f.noPublication(cdc.Position{}))
-	}
 	if server.WALLevel == "logical" {
 		c.replication(ctx, host)
 	}
-	tables, err := listIncluded(ctx, conn, c.f.cfg.Publication, c.f.cfg.Include)
-	if err != nil {
+	if err := c.server(ctx, conn, server, slot); err != nil {
 		return err
 	}
-	if len(tables) == 0 {
-		c.add(cdc.SeverityError, "", "", "check include: patterns are schema.table", "no table of database %s matches the include list", c.f.cfg.Database)
+	c.slot(slot, pub)
+	return c.tables(ctx, conn, server, pub)
+}
+
+// slot looks at a slot that is there.
+func (c *checker) slot(slot *slotInfo, pub *publicationInfo) {
+	if slot == nil {
+		return
 	}
-	for _, p := range c.f.unmatched(tables) {
-		c.add(cdc.SeverityWarning, "", "", "names are compared exactly: case, quotes and schema matter", "include pattern %q chooses no table", p)
+	if err := c.f.fitSlot(slot); err != nil {
+		c.refused(err)
+		return
 	}
-	c.publication(pub, server, tables)
-	for _, t := range tables {
-		c.table(t, pub)
+	if slot.dead() != "" {
+		c.refused(c.f.gap(cdc.Position{}, fmt.Errorf("slot %s is lost: %s", c.f.cfg.Slot, slot.dead())))
 	}
-	return nil
+	if pub == nil {
+		c.refused(c.f.noPublication(cdc.Position{}))
+	}
 }
 
 // replication tries whether our role may stream.
@@ -117,108 +109,5 @@ func (c *checker) replication(ctx context.Context, host string) {
 	defer closeConn(repl)
 	if _, err := pglogrepl.IdentifySystem(ctx, repl); err != nil {
 		c.refused(during("asking the server who it is", err))
-	}
-}
-
-func (c *checker) publication(pub *publicationInfo, server serverInfo, tables []tableInfo) {
-	name := c.f.cfg.Publication
-	missing := unpublished(tables, pub)
-	if pub == nil {
-		if foreign := notOwned(missing); len(missing) > 0 && (len(foreign) > 0 || !server.MayCreate) {
-			c.add(cdc.SeverityError, "", "", "as the tables' owner with CREATE on the database run: "+c.f.createStatement(missing, server),
-				"publication %s does not exist, and our role may not make it", name)
-		}
-		return
-	}
-	for _, t := range missing {
-		switch {
-		case !pub.ours():
-			c.add(cdc.SeverityError, t.String(), "", c.f.addStatement([]tableInfo{t}),
-				"it is not in publication %s, which we did not make and do not alter", name)
-		case !t.Owned:
-			c.add(cdc.SeverityError, t.String(), "", "as the table's owner run: "+c.f.addStatement([]tableInfo{t}),
-				"it is not in publication %s, and our role may not add it", name)
-		}
-	}
-	for _, op := range []struct {
-		word string
-		sent bool
-	}{{"insert", pub.Insert}, {"update", pub.Update}, {"delete", pub.Delete}} {
-		if !op.sent {
-			c.add(cdc.SeverityError, "", "", c.publishAll(), "publication %s does not send %ss", name, op.word)
-		}
-	}
-	if !pub.Truncate {
-		c.add(cdc.SeverityWarning, "", "", c.publishAll(), "publication %s does not send truncates: an emptied table goes unseen", name)
-	}
-}
-
-func (c *checker) publishAll() string {
-	return fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert, update, delete, truncate')", quote(c.f.cfg.Publication))
-}
-
-func notOwned(tables []tableInfo) []tableInfo {
-	return slices.DeleteFunc(slices.Clone(tables), func(t tableInfo) bool { return t.Owned })
-}
-
-func (c *checker) table(t tableInfo, pub *publicationInfo) {
-	if t.Partitioned && (pub == nil || !pub.ViaRoot) {
-		c.partitions(t)
-	}
-	if t.Partition && pub != nil && pub.ViaRoot {
-		c.add(cdc.SeverityWarning, t.String(), "", "include the partitioned table", "publication %s sends its changes under the name of the table that it is a partition of", c.f.cfg.Publication)
-		return
-	}
-	if e := c.f.unfit(t); e != nil {
-		what := e.Err.Error()
-		if t.Published && !t.Unlogged {
-			what += "; it is published: its updates and deletes fail now"
-		}
-		c.add(cdc.SeverityError, t.String(), "", e.Hint, "%s", what)
-		return
-	}
-	if t.Identity != "f" && !t.Partitioned {
-		c.add(cdc.SeverityWarning, t.String(), "", fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table)),
-			"its replica identity is its key: the old values of other columns can never be known, nor a large value that an update left alone")
-	}
-	c.generated(t)
-	if !t.Published {
-		return
-	}
-	if t.Filtered {
-		c.add(cdc.SeverityWarning, t.String(), "", "publish the table without WHERE", "publication %s sends only the rows that its filter lets through", c.f.cfg.Publication)
-	}
-	for _, column := range t.Columns {
-		if !slices.Contains(t.Sent, column) && !slices.Contains(t.Generated, column) {
-			c.add(cdc.SeverityWarning, t.String(), column, "publish the table without a column list, or name it there", "publication %s does not send it", c.f.cfg.Publication)
-		}
-	}
-}
-
-// generated looks at generated columns: before 18 no server publishes them, whatever pg_publication_tables says.
-func (c *checker) generated(t tableInfo) {
-	for _, column := range t.Generated {
-		if c.version >= 180000 && t.Published && slices.Contains(t.Sent, column) {
-			continue
-		}
-		c.add(cdc.SeverityWarning, t.String(), column, "name the columns that it is made of instead", "it is generated, and generated columns are not published")
-		if c.version >= 180000 && t.Identity == "f" {
-			c.add(cdc.SeverityError, t.String(), column, "publish it (publish_generated_columns = stored), or take another replica identity",
-				"under REPLICA IDENTITY FULL, updates and deletes of a published table fail where a generated column is not published")
-		}
-	}
-}
-
-// partitions looks at the names under which a partitioned table's changes come.
-func (c *checker) partitions(t tableInfo) {
-	var lost []string
-	for _, p := range t.leaves() {
-		if !c.f.matches(p) {
-			lost = append(lost, p.String())
-		}
-	}
-	if len(lost) > 0 {
-		c.add(cdc.SeverityError, t.String(), "", "include the partitions too, for instance "+t.String()+"_*",
-			"its changes carry the names of its partitions, which the include list does not choose: %s", strings.Join(lost, ", "))
 	}
 }

@@ -5,6 +5,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"invalidator/cdc"
@@ -50,25 +51,177 @@ func TestCheckTables(t *testing.T) {
 	wantFinding(t, d.check(d.feeder("nowhere.*")), cdc.SeverityError, "", "include list")
 }
 
-// Check says what somebody else's publication leaves out (field case C10).
-func TestCheckPublication(t *testing.T) {
+// Tables that a publication breaks are listed, those that we do not feed too; a publication of ours never holds one.
+func TestC4NoReplicaIdentity(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE TABLE nokey (a int)", "CREATE TABLE nothing (id int PRIMARY KEY)", "ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+		"CREATE SCHEMA ext", "CREATE TABLE ext.nokey (a int)", "INSERT INTO nokey VALUES (1)", "INSERT INTO nothing VALUES (1)")
+	f := d.feeder("public.*")
+	found := d.check(f)
+	for _, table := range []string{"public.nokey", "public.nothing"} {
+		wantFinding(t, found, cdc.SeverityError, table, "55000")
+	}
+	wantNoFinding(t, found, "ext.nokey")
+	r := d.start(f, cdc.Position{})
+	same(t, d.published(f.cfg.Publication), "u")
+	same(t, d.text("SELECT bool_or(puballtables)::text FROM pg_publication"), "false")
+	d.exec("DELETE FROM nokey", "DELETE FROM nothing", "INSERT INTO nokey VALUES (1)")
+	r.stop()
+
+	all := d.config("public.*")
+	all.Publication = "all_" + d.name
+	d.exec("CREATE PUBLICATION " + all.Publication + " FOR ALL TABLES")
+	if _, err := d.conn.Exec(t.Context(), "DELETE FROM nokey"); !isState(err, stateNotInPrerequisite) {
+		t.Errorf("got %v", err)
+	}
+	found = d.check(newFeeder(t, all))
+	for _, table := range []string{"public.nokey", "public.nothing", "ext.nokey"} {
+		wantFinding(t, found, cdc.SeverityError, table, "fail now")
+	}
+}
+
+// A row filter and a column list are named and refused, or accepted where the configuration says so. An update that crosses
+// the filter comes as an insert or a delete, with its key.
+func TestC10PartialPublication(t *testing.T) {
 	d := newDB(t)
 	d.exec(
 		"CREATE TABLE u (id int PRIMARY KEY, region text NOT NULL, email text)", "CREATE UNIQUE INDEX ui ON u (id, region)",
-		"ALTER TABLE u REPLICA IDENTITY USING INDEX ui", "CREATE TABLE nokey (id int)")
+		"ALTER TABLE u REPLICA IDENTITY USING INDEX ui", "CREATE TABLE nokey (id int)",
+		"INSERT INTO u VALUES (1, 'eu', 'a'), (2, 'us', 'b')")
 	f := d.feeder("public.*")
-	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE u (id, region) WHERE (region = 'eu'), nokey WITH (publish = 'insert, update')")
+	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE u (id, region) WHERE (region = 'eu'), nokey WITH (publish = 'insert, update, delete')")
 	found := d.check(f)
+	wantFinding(t, found, cdc.SeverityError, "public.u", "filter lets through: (region = 'eu'::text)")
+	wantFinding(t, found, cdc.SeverityError, "public.u", "column email: publication")
+	wantFinding(t, found, cdc.SeverityError, "public.nokey", "fail now")
+	wantFinding(t, found, cdc.SeverityWarning, "", "does not send truncates")
+	allowing := f.cfg
+	allowing.AllowPartial = true
+	found = d.check(newFeeder(t, allowing))
 	wantFinding(t, found, cdc.SeverityWarning, "public.u", "filter")
 	wantFinding(t, found, cdc.SeverityWarning, "public.u", "column email: publication")
-	wantFinding(t, found, cdc.SeverityError, "public.nokey", "fail now")
-	wantFinding(t, found, cdc.SeverityError, "", "does not send deletes")
-	wantFinding(t, found, cdc.SeverityWarning, "", "does not send truncates")
 
-	d.exec("DROP PUBLICATION "+f.cfg.Publication, "SELECT pg_create_logical_replication_slot('"+f.cfg.Slot+"', 'test_decoding')")
+	r := d.start(f, cdc.Position{})
+	d.exec("UPDATE u SET region = 'us' WHERE id = 1", "UPDATE u SET region = 'as' WHERE id = 2", "UPDATE u SET region = 'eu' WHERE id = 2", "UPDATE u SET email = 'c' WHERE id = 2")
+	same(t, shown(r.caughtUp()), "d u {id=1 region=eu} -\nc u - {id=2 region=eu}\nu u - {id=2 region=eu}")
+	r.stop()
+
+	d.exec("DROP PUBLICATION "+f.cfg.Publication, "CREATE PUBLICATION "+f.cfg.Publication+" FOR TABLE u WITH (publish = 'insert, update')")
 	found = d.check(f)
-	wantFinding(t, found, cdc.SeverityError, "", `plugin "test_decoding"`)
-	wantFinding(t, found, cdc.SeverityError, "", "does not exist, but slot")
+	wantFinding(t, found, cdc.SeverityError, "", "does not send deletes")
+	d.slotIsFree(f.cfg.Slot)
+	d.exec("DROP PUBLICATION "+f.cfg.Publication, "SELECT pg_drop_replication_slot('"+f.cfg.Slot+"')", "SELECT pg_create_logical_replication_slot('"+f.cfg.Slot+"', 'test_decoding')")
+	wantFinding(t, d.check(f), cdc.SeverityError, "", `plugin "test_decoding"`)
+	d.exec("SELECT pg_drop_replication_slot('"+f.cfg.Slot+"')", "SELECT pg_create_logical_replication_slot('"+f.cfg.Slot+"', 'pgoutput')")
+	wantFinding(t, d.check(f), cdc.SeverityError, "", "does not exist, but slot")
+}
+
+// A generated column that is not published is found at the check. From 18 on our own publication sends it; another's that
+// does not makes the application's own updates fail under REPLICA IDENTITY FULL.
+func TestB5GeneratedColumns(t *testing.T) {
+	const table = "CREATE TABLE u (id int PRIMARY KEY, first text, last text, full_name text GENERATED ALWAYS AS (first || last) STORED)"
+	d := newDB(t)
+	d.exec(table)
+	f := d.feeder("public.u")
+	wantFinding(t, d.check(f), cdc.SeverityWarning, "public.u", "column full_name: it is generated")
+	d.start(f, cdc.Position{}).stop()
+	wantFinding(t, d.check(f), cdc.SeverityWarning, "public.u", "column full_name: it is generated")
+
+	d = newServer(t, 18).db("postgres")
+	d.exec(table, "ALTER TABLE u REPLICA IDENTITY FULL")
+	f = d.feeder("public.u")
+	r := d.start(f, cdc.Position{})
+	d.exec("INSERT INTO u VALUES (1, 'a', 'b')", "UPDATE u SET last = 'c'")
+	same(t, shown(r.caughtUp()), "c u - {id=1 first=a last=b full_name=ab}\nu u {id=1 first=a last=b full_name=ab} {id=1 first=a last=c full_name=ac}")
+	r.stop()
+	wantNoFinding(t, d.check(f), "public.u")
+
+	other := f.cfg
+	other.Publication = "none"
+	d.exec("CREATE PUBLICATION none FOR TABLE u WITH (publish_generated_columns = none)")
+	wantFinding(t, d.check(newFeeder(t, other)), cdc.SeverityError, "public.u", "publish_generated_columns = stored")
+	if _, err := d.conn.Exec(t.Context(), "UPDATE u SET last = 'd'"); err == nil {
+		t.Error("the update went through")
+	}
+}
+
+// One check lists everything that can never be known, each with its column, before anything is read.
+func TestJ2WhatCannotBeKnown(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY, email text, secret text, made text GENERATED ALWAYS AS (email || '!') STORED)", "CREATE TABLE nokey (a int)")
+	f := d.feeder("public.u", "public.nokey", "public.nowhere")
+	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE u (id, email)")
+	found := d.check(f)
+	wantFinding(t, found, cdc.SeverityError, "public.u", "column secret: publication")
+	wantFinding(t, found, cdc.SeverityWarning, "public.u", "column made: it is generated")
+	wantFinding(t, found, cdc.SeverityWarning, "public.u", "old values of other columns can never be known")
+	wantFinding(t, found, cdc.SeverityError, "public.nokey", "replica identity")
+	wantFinding(t, found, cdc.SeverityWarning, "", `"public.nowhere" chooses no table`)
+	for _, x := range found {
+		if x.Hint == "" || x.What == "" || x.Source != "t" {
+			t.Errorf("%+v", x)
+		}
+	}
+	tables, err := f.Describe(t.Context(), f.cfg.Include)
+	if err != nil || len(tables) != 2 {
+		t.Fatal(tables, err)
+	}
+	u := tables[1]
+	if u.Column("email").OldUnsent.What == "" || u.Column("secret").Unsent.What == "" || u.Column("made").Unsent.What == "" || u.Column("nowhere") != nil {
+		t.Errorf("described: %+v", u)
+	}
+	same(t, d.slots(f.cfg.Slot), "0")
+}
+
+// What the server's settings and what else runs there can do to the source.
+func TestCheckServer(t *testing.T) {
+	s := newServer(t, 18, "max_slot_wal_keep_size = '64MB'", "wal_keep_size = 0", "idle_replication_slot_timeout = '1h'", "max_prepared_transactions = 2", "max_replication_slots = 2",
+		"synchronous_standby_names = 'late'", "synchronous_commit = local")
+	d := s.db("postgres")
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE UNLOGGED TABLE light (id int PRIMARY KEY)",
+		"CREATE EXTENSION IF NOT EXISTS plpgsql")
+	f := d.feeder("public.*")
+	found := d.check(f)
+	wantFinding(t, found, cdc.SeverityWarning, "", "idle_replication_slot_timeout is 1h0m0s")
+	wantFinding(t, found, cdc.SeverityError, "public.light", "unlogged")
+	for _, x := range found {
+		if x.Table == "" && x.Severity == cdc.SeverityError {
+			t.Error(x)
+		}
+	}
+	r := d.start(f, cdc.Position{})
+	r.streaming()
+	d.exec("ALTER SYSTEM SET synchronous_commit = on", "SELECT pg_reload_conf()")
+	d.eventually("the wait is found", func() bool {
+		return slices.ContainsFunc(d.check(f), func(x cdc.Finding) bool {
+			return strings.Contains(x.What, "commits wait for synchronous standbys (late")
+		})
+	})
+	d.exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
+
+	cfg := f.cfg
+	cfg.Slot = "second"
+	d.exec("SELECT pg_create_logical_replication_slot('second', 'pgoutput')")
+	d.readSlot(newFeeder(t, cfg), "another")
+	wantFinding(t, d.check(f), cdc.SeverityWarning, "", "slot second (pid "+d.reader("second")+", role postgres, application another) reads publication")
+	cfg.Slot = "third"
+	wantFinding(t, d.check(newFeeder(t, cfg)), cdc.SeverityError, "", "all 2 replication slots are taken")
+	r.stop()
+
+	standby := s.standby(d)
+	d.eventually("the standby streams", func() bool {
+		return d.text("SELECT count(*)::text FROM pg_stat_replication WHERE application_name = 'standby'") == "1"
+	})
+	wantFinding(t, d.check(f), cdc.SeverityWarning, "", "synchronized_standby_slots is empty")
+	cfg.Slot = "second"
+	wantFinding(t, d.check(newFeeder(t, cfg)), cdc.SeverityWarning, "", "ALTER_REPLICATION_SLOT second (FAILOVER true)")
+	cfg.Hosts, cfg.Standby = []string{standby.addr}, true
+	standby.set("hot_standby_feedback = off")
+	sd := standby.db("postgres")
+	sd.exec("SELECT pg_reload_conf()")
+	sd.eventually("the setting is found", func() bool {
+		return slices.ContainsFunc(sd.check(newFeeder(t, cfg)), func(x cdc.Finding) bool { return strings.Contains(x.What, "clean-up") })
+	})
 }
 
 // Check says what a role may not do, and the statement that mends it.

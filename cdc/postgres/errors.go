@@ -25,6 +25,7 @@ const (
 	stateLockTimeout       = "55P03"
 	stateLimitExceeded     = "53400"
 	stateTooMany           = "53300"
+	stateCannotConnect     = "57P03"
 	stateUndefinedFile     = "58P01"
 	stateUniqueViolation   = "23505"
 )

@@ -185,6 +185,7 @@ func (f *Feeder) read(ctx context.Context, st *stream, d *decoder, w *watcher) e
 	go func() {
 		err := w.run(working)
 		if err != nil {
+			f.log.Warn("the log is read no further", "error", f.explain(err))
 			stop()
 		}
 		watched <- err
@@ -192,8 +193,8 @@ func (f *Feeder) read(ctx context.Context, st *stream, d *decoder, w *watcher) e
 	err := f.deliver(working, queue, w.told, d)
 	stop()
 	cut := <-received // seen only after everything that came before it was handed over
-	if gap := <-watched; gap != nil {
-		return gap
+	if ended := <-watched; ended != nil {
+		return ended
 	}
 	return errors.Join(err, f.lostWhileReading(d.origin.position(d.done), cut))
 }

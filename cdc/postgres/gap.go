@@ -33,6 +33,8 @@ func (f *Feeder) resumable(ctx context.Context, s *session, slot *slotInfo, from
 		return f.gap(from, fmt.Errorf("slot %s is lost: %s", f.cfg.Slot, slot.dead()))
 	case slot.Flushed > at:
 		return f.gap(from, fmt.Errorf("slot %s has moved on to %s without us, or was made anew: what lies between cannot be read", f.cfg.Slot, slot.Flushed))
+	case promoted:
+		f.log.Warn("the server was promoted: reading on, nothing is missing", "timeline", s.origin.timeline)
 	}
 	return nil
 }
@@ -61,7 +63,6 @@ func (f *Feeder) sameHistory(ctx context.Context, s *session, from cdc.Position,
 		return true, f.undone(from, left, fmt.Errorf("the server was promoted (timeline %d) at %s, from a point before what timeline %d has told us (up to %s)",
 			s.origin.timeline, left, from.Timeline, at))
 	}
-	f.log.Warn("the server was promoted: reading on, nothing is missing", "timeline", s.origin.timeline, "left_at", left.String())
 	return true, nil
 }
 

@@ -300,17 +300,17 @@ func TestD4PublicationDropped(t *testing.T) {
 // chooses nothing is reported.
 func TestD7Names(t *testing.T) {
 	d := newDB(t)
-	d.exec(`CREATE SCHEMA "My-Schema"`, `CREATE TABLE "My-Schema"."User Table" ("Id" int PRIMARY KEY, "order" text)`, `CREATE SCHEMA a`, `CREATE SCHEMA b`,
+	d.exec(`CREATE SCHEMA "My-Schema"`, `CREATE TABLE "My-Schema"."User ""Table"" 1" ("Id" int PRIMARY KEY, "or'der" text)`, `CREATE SCHEMA a`, `CREATE SCHEMA b`,
 		`CREATE TABLE a.u (id int PRIMARY KEY)`, `CREATE TABLE b.u (id int PRIMARY KEY)`,
 		`CREATE TABLE a."U" (id int PRIMARY KEY)`, `CREATE TABLE a."p.q" (id int PRIMARY KEY) PARTITION BY RANGE (id)`,
 		`CREATE TABLE a."p.q 1" PARTITION OF a."p.q" FOR VALUES FROM (0) TO (9)`)
-	cfg := d.config("My-Schema.User Table", "a.u", "a.p.q*", "A.U")
-	cfg.Publication = `Pub "of" ` + d.name
+	cfg := d.config(`My-Schema.User "Table" 1`, "a.u", "a.p.q*", "A.U")
+	cfg.Publication = `Pub "of" '` + d.name + `'`
 	f := newFeeder(t, cfg)
 	r := d.start(f, cdc.Position{})
-	d.exec(`INSERT INTO "My-Schema"."User Table" VALUES (1, 'x')`, `UPDATE "My-Schema"."User Table" SET "Id" = 2`,
+	d.exec(`INSERT INTO "My-Schema"."User ""Table"" 1" VALUES (1, 'x')`, `UPDATE "My-Schema"."User ""Table"" 1" SET "Id" = 2`,
 		`INSERT INTO a.u VALUES (1)`, `INSERT INTO b.u VALUES (1)`, `INSERT INTO a."U" VALUES (1)`, `INSERT INTO a."p.q" VALUES (1)`)
-	same(t, shown(r.caughtUp()), "c User Table - {Id=1 order=x}\nu User Table {Id=1} {Id=2 order=x}\nc u - {id=1}\nc p.q 1 - {id=1}")
+	same(t, shown(r.caughtUp()), `c User "Table" 1 - {Id=1 or'der=x}`+"\n"+`u User "Table" 1 {Id=1} {Id=2 or'der=x}`+"\nc u - {id=1}\nc p.q 1 - {id=1}")
 	r.stop()
 	found := d.check(f)
 	wantFinding(t, found, cdc.SeverityWarning, "", `include pattern "A.U" chooses no table`)

@@ -168,6 +168,8 @@ func (s *server) end(cmd *exec.Cmd, signal syscall.Signal) {
 		return
 	}
 	_ = cmd.Process.Signal(signal)
+	late := time.AfterFunc(2*patience, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
+	defer late.Stop()
 	_ = cmd.Wait()
 }
 

@@ -79,13 +79,18 @@ func TestLockedTableHoldsUpNobody(t *testing.T) {
 	r.stop()
 }
 
-// A publication of somebody else's is read and not altered (field case F10).
-func TestForeignPublicationIsLeftAlone(t *testing.T) {
+// A publication of somebody else's is read and never altered, at a start and in a look; Check and the log say which tables
+// are missing.
+func TestF10ForeignPublicationIsLeftAlone(t *testing.T) {
 	d := newDB(t)
 	d.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
-	f := d.feeder("public.b", "public.a")
+	kept := &logs{}
+	f := lookOften(newLoggedFeeder(t, d.config("public.b", "public.a"), kept))
 	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE a")
 	r := d.start(f, cdc.Position{})
+	d.eventually("a look was taken", func() bool {
+		return !f.Status().At.IsZero() && kept.hold("missing from a publication", "public.b", "ADD TABLE")
+	})
 	d.exec("INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (2)")
 	same(t, shown(r.caughtUp()), "c a - {id=2}")
 	same(t, d.published(f.cfg.Publication), "a")
@@ -208,6 +213,15 @@ func wantError(t *testing.T, err error, gap, retry bool, texts ...string) {
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%q is not in: %v", text, err)
+		}
+	}
+}
+
+func wantNoFinding(t *testing.T, findings []cdc.Finding, table string) {
+	t.Helper()
+	for _, f := range findings {
+		if f.Table == table {
+			t.Errorf("of table %q: %v", table, f)
 		}
 	}
 }

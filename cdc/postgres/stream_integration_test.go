@@ -15,26 +15,9 @@ import (
 	"invalidator/cdc"
 )
 
-// While only other tables and other databases are written, the slot moves on; a row that comes then is not lost (field case F1).
-func TestIdleSlotMovesOn(t *testing.T) {
-	d, other := newDB(t), newDB(t)
-	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE TABLE unpublished (x text)")
-	other.exec("CREATE TABLE x (x text)")
-	f := d.feeder("public.u")
-	r := d.start(f, cdc.Position{})
-	for range 3 {
-		d.exec("INSERT INTO unpublished SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
-		other.exec("INSERT INTO x SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
-		end, _ := parseLSN(d.text("SELECT pg_current_wal_insert_lsn()::text"))
-		d.eventually("the slot has followed", func() bool { return d.flushed(f.cfg.Slot) >= end })
-	}
-	d.exec("INSERT INTO u VALUES (1)")
-	same(t, shown(r.caughtUp()), "c u - {id=1}")
-	r.stop()
-}
-
-// The server is never told that more is safe than Confirm said (field case F11).
-func TestNothingIsConfirmedBeforeConfirm(t *testing.T) {
+// The server is never told that more is safe than Confirm said: what was not confirmed comes again after a crash. A clean restart
+// sends nothing again.
+func TestF11NothingIsConfirmedBeforeConfirm(t *testing.T) {
 	d := newDB(t)
 	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
 	f := d.feeder("public.u")
@@ -60,11 +43,19 @@ func TestNothingIsConfirmedBeforeConfirm(t *testing.T) {
 	f.Confirm(done)
 	f.Confirm(r.started) // a late word changes nothing
 	d.eventually("the slot is where Confirm said", func() bool { return d.flushed(f.cfg.Slot).String() == done.LSN })
+	saved := r.stop()
+	if at, _ := parseLSN(saved.LSN); d.flushed(f.cfg.Slot) > at {
+		t.Errorf("the slot is at %s, above %s", d.flushed(f.cfg.Slot), saved.LSN)
+	}
+
+	d.slotIsFree(f.cfg.Slot)
+	r = d.start(f, saved)
+	same(t, shown(r.caughtUp()), "")
 	r.stop()
 }
 
-// A Handler that stands still for longer than the server's patience costs no connection, and nothing is lost (field case F3).
-func TestSlowHandlerKeepsItsConnection(t *testing.T) {
+// A Handler that stands still for longer than the server's patience costs no connection, and nothing is lost: status messages go on.
+func TestF3SlowHandlerKeepsItsConnection(t *testing.T) {
 	d := newDB(t)
 	d.exec("CREATE TABLE u (id int PRIMARY KEY, body text)")
 	f := d.feeder("public.u")
@@ -237,3 +228,103 @@ func (p *proxy) forward(done context.Context, to, from net.Conn) {
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 func (p *proxy) freeze()      { close(p.frozen) }
+
+// A server that stops is noticed soon, while the Handler blocks too, and need not wait for it: a server that is shut down
+// waits until all that it has sent is confirmed. The next Run loses nothing.
+func TestF3ServerStops(t *testing.T) {
+	s := newServer(t, 17)
+	d := s.db("postgres")
+	d.exec("CREATE TABLE u (id int PRIMARY KEY, body text)")
+	for what, rows := range map[string]string{"little": "SELECT 1, ''", "more than is held": "SELECT i, repeat('x', 1000000) FROM generate_series(1, 40) i"} {
+		d.exec("TRUNCATE u")
+		f := lookOften(d.feeder("public.u"))
+		gate := make(chan struct{})
+		r := d.start(f, cdc.Position{}, unconfirmed, func(r *run) { r.gate = gate })
+		r.streaming()
+		saved := r.started
+		d.exec("INSERT INTO u " + rows)
+		n := d.text("SELECT count(*)::text FROM u")
+		d.eventually("something is sent", func() bool {
+			return d.text("SELECT (sent_lsn > $1::pg_lsn)::text FROM pg_stat_replication", saved.LSN) == "true"
+		})
+		begin := time.Now()
+		s.stop()
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%s: the server waited for us for %v", what, took)
+		}
+		wantError(t, <-r.ended, false, true)
+		wantError(t, d.fails(f, r.position()), false, true, "connect")
+		s.start()
+		d = s.db("postgres")
+		again := d.start(f, saved)
+		inserted := 0
+		for _, c := range again.caughtUp() {
+			if c.Op == cdc.Insert {
+				inserted++
+			}
+		}
+		same(t, strconv.Itoa(inserted), n)
+		again.stop()
+		d.slotIsFree(f.cfg.Slot)
+		d.exec("SELECT pg_drop_replication_slot('" + f.cfg.Slot + "')")
+	}
+}
+
+// While only other tables and other databases are written, the slot moves on and the server keeps a few segments of log at
+// most; how much is told. A row that comes then is not lost.
+func TestF1IdleSlotMovesOn(t *testing.T) {
+	s := newServer(t, 17)
+	d := s.db("postgres")
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE TABLE unpublished (x text)", "CREATE DATABASE other", "INSERT INTO u VALUES (1)")
+	other := s.db("other")
+	other.exec("CREATE TABLE x (x text)")
+	f := lookOften(d.feeder("public.u"))
+	r := d.start(f, cdc.Position{})
+	r.streaming()
+	const segment = 16 << 20
+	begin := d.text("SELECT pg_current_wal_lsn()::text")
+	for range 10 { // 200 MB in all
+		d.exec("INSERT INTO unpublished SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
+		other.exec("INSERT INTO x SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
+		end, _ := parseLSN(d.text("SELECT pg_current_wal_lsn()::text"))
+		d.eventually("the slot has followed, and the server keeps little", func() bool {
+			d.exec("SELECT pg_log_standby_snapshot()") // what the server does by itself every 15 seconds
+			return d.flushed(f.cfg.Slot) >= end && f.Status().RetainedBytes < 3*segment
+		})
+	}
+	if wrote := d.text("SELECT (pg_wal_lsn_diff(pg_current_wal_lsn(), $1::pg_lsn) > 200e6)::text", begin); wrote != "true" {
+		t.Error("too little was written")
+	}
+	d.exec("UPDATE u SET id = 2")
+	same(t, shown(r.caughtUp()), "u u {id=1} {id=2}")
+	r.stop()
+}
+
+// An idle source is known to be up to date: by the server's word alone, and with a heartbeat its log moves on.
+func TestStatusWhileIdle(t *testing.T) {
+	d := newServer(t, 17).db("postgres")
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := lookOften(d.feeder("public.u"))
+	gate := make(chan struct{})
+	r := d.start(f, cdc.Position{}, func(r *run) { r.gate = gate })
+	begin := time.Now()
+	d.eventually("it is up to date", func() bool {
+		s := f.Status()
+		return s.Seen.After(begin) && s.At.After(begin) && s.LagBytes == 0 && s.SafeBytes == -1
+	})
+	d.exec("INSERT INTO u SELECT generate_series(1, 1000)")
+	d.eventually("it lags", func() bool { return f.Status().LagBytes > 50_000 })
+	lagged := f.Status().Seen
+	close(gate)
+	d.eventually("it is up to date again", func() bool { s := f.Status(); return s.LagBytes == 0 && s.Seen.After(lagged) })
+	saved := r.stop()
+
+	cfg := f.cfg
+	cfg.Heartbeat = 20 * time.Millisecond
+	d.slotIsFree(cfg.Slot)
+	r = d.start(newFeeder(t, cfg), saved)
+	from, _ := parseLSN(saved.LSN)
+	d.eventually("the slot moves on by itself", func() bool { return d.flushed(cfg.Slot) > from+1000 })
+	same(t, shown(r.changes), "")
+	r.stop()
+}

@@ -59,7 +59,7 @@ func (w *watcher) first(ctx context.Context, from cdc.Position) (young sighting,
 	return young, err
 }
 
-// run looks again and again until ctx ends (nil), or the log cannot be read on.
+// run looks again and again until ctx ends (nil), or the log cannot be read on, or not now.
 func (w *watcher) run(ctx context.Context) error {
 	gauge, look := time.NewTicker(w.f.timing.gauge), time.NewTicker(w.f.timing.look)
 	defer gauge.Stop()
@@ -87,6 +87,11 @@ func (w *watcher) run(ctx context.Context) error {
 		}
 		if errors.Is(err, cdc.ErrGap) {
 			return err
+		}
+		if isState(err, stateCannotConnect) {
+			// The server is being shut down, or was. It waits until all that it has sent is confirmed, which may take as long as Kafka
+			// is away: so we leave.
+			return during("looking at the server", err)
 		}
 		if err != nil { // the stream tells what must end the Run
 			w.f.log.Warn("a look at the server failed, and is tried again", "error", w.f.explain(err))
