@@ -128,10 +128,14 @@ var errBadEvent = errors.New("the log holds bytes that are no event")
 
 // next reads one event. It blocks; an idle server sends heartbeats.
 func (d *dump) next() (*replication.BinlogEvent, error) {
-	data, err := d.ReadPacket()
-	switch {
-	case err != nil:
+	var p packet
+	if err := d.ReadPacketTo(&p); err != nil {
 		return nil, err
+	}
+	data := p.data
+	switch {
+	case len(data) == 0:
+		return nil, errors.New("the server sent an empty packet")
 	case data[0] == mysql.ERR_HEADER:
 		return nil, d.HandleErrorPacket(data)
 	case data[0] != mysql.OK_HEADER:
@@ -160,6 +164,26 @@ func mayBeStatement(t replication.EventType) bool {
 	}
 	return false
 }
+
+// packet is memory for one event, and for nothing else after it: rows are handed over as they lie in it. It is made once, by the
+// size that the event's header tells; a large one would otherwise be there several times over while it grows.
+type packet struct{ data []byte }
+
+func (p *packet) Write(b []byte) (int, error) {
+	if p.data == nil {
+		const sizeAt = 1 + 9 // behind the protocol's mark
+		n := len(b)
+		if n >= sizeAt+4 && b[0] == mysql.OK_HEADER {
+			n = max(n, min(1+int(binary.LittleEndian.Uint32(b[sizeAt:])), maxEvent))
+		}
+		p.data = make([]byte, 0, n)
+	}
+	p.data = append(p.data, b...)
+	return len(b), nil
+}
+
+// maxEvent is the largest event that a server can write: max_allowed_packet's limit.
+const maxEvent = 1<<30 + 1<<16
 
 // rotation reads a rotate event here: one that the server makes up carries a checksum as the connection asked, whatever the
 // file that it comes before or behind has.

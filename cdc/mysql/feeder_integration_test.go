@@ -109,45 +109,6 @@ func TestD1AlterInMidStream(t *testing.T) {
 	})
 }
 
-var errStop = errors.New("stop here")
-
-// The position does not move before the transaction has ended (E2).
-func TestE2CutInsideATransaction(t *testing.T) {
-	onBoth(t, func(b *bed) {
-		const rows = 5000
-		b.do("CREATE TABLE u (id INT PRIMARY KEY, t VARCHAR(100))")
-		tp := b.run(b.feeder(), cdc.Position{}, func(tp *tape) {
-			tp.hold = func(c *cdc.RowChange) error {
-				if c.Ordinal == rows/2 {
-					return errStop
-				}
-				return nil
-			}
-		})
-		var values []string
-		for i := range rows {
-			values = append(values, fmt.Sprintf("(%d,REPEAT('x',100))", i))
-		}
-		b.do("INSERT INTO u VALUES " + strings.Join(values, ","))
-		<-tp.ended
-		if tp.err != errStop {
-			t.Fatalf("Run gave %v, want the handler's own error", tp.err)
-		}
-		for _, c := range tp.commits {
-			if c.changes > 0 {
-				t.Errorf("the position moved to %v inside of the transaction", c.at)
-			}
-		}
-		again := b.run(b.feeder(), tp.last())
-		got := again.take(rows)
-		for i, c := range got {
-			if c.After[0].S != fmt.Sprint(i) || c.Ordinal != int64(i) {
-				t.Fatalf("change %d is %s with ordinal %d", i, text(c), c.Ordinal)
-			}
-		}
-	})
-}
-
 // Transactions of tables that are not ours move the position too.
 func TestForeignTransactionsMoveThePosition(t *testing.T) {
 	onBoth(t, func(b *bed) {

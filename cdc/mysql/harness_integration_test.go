@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -133,6 +134,7 @@ type tape struct {
 	joined  []cdc.TableID
 	hold    func(*cdc.RowChange) error // asked before a change is recorded
 	atStart func()                     // done within Started
+	light   bool                       // changes are not recorded
 	news    chan struct{}              // closed and renewed at each call
 
 	cancel context.CancelFunc
@@ -185,7 +187,11 @@ func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
 			return err
 		}
 	}
-	tp.tell(func() { tp.changes = append(tp.changes, c) })
+	tp.tell(func() {
+		if !tp.light {
+			tp.changes = append(tp.changes, c)
+		}
+	})
 	return nil
 }
 
@@ -375,4 +381,11 @@ func (b *bed) asOwnUser() func(*Config) {
 		"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '"+user+"'@'%'")
 	b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
 	return func(c *Config) { c.User, c.Password = user, "own-password" }
+}
+
+// heap is what the process holds, in bytes.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,15 +31,20 @@ type own struct {
 	ended   chan struct{}
 }
 
+// lowerNames is a setting that MySQL fixes when a data folder is made.
+const lowerNames = "--lower-case-table-names=1"
+
 // folders are data folders, one a kind of server, which each server takes a copy of.
 var folders = map[string]func() (string, error){
-	"MYSQL":   sync.OnceValues(func() (string, error) { return newFolder("MYSQL") }),
-	"MARIADB": sync.OnceValues(func() (string, error) { return newFolder("MARIADB") }),
+	"MYSQL":                 sync.OnceValues(func() (string, error) { return newFolder("MYSQL") }),
+	"MYSQL " + lowerNames:   sync.OnceValues(func() (string, error) { return newFolder("MYSQL", lowerNames) }),
+	"MARIADB":               sync.OnceValues(func() (string, error) { return newFolder("MARIADB") }),
+	"MARIADB " + lowerNames: sync.OnceValues(func() (string, error) { return newFolder("MARIADB") }),
 }
 
 var madeFolders []string
 
-func newFolder(service string) (string, error) {
+func newFolder(service string, args ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "cdc-mysql-")
 	if err != nil {
 		return "", err
@@ -48,7 +54,7 @@ func newFolder(service string) (string, error) {
 		return dir, output(exec.Command("mariadb-install-db", "--no-defaults", "--user=root", "--datadir="+dir,
 			"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=4M"))
 	}
-	return dir, output(exec.Command(mysqld(service), append(commonArgs(service, dir), "--initialize-insecure")...))
+	return dir, output(exec.Command(mysqld(service), append(append(commonArgs(service, dir), "--initialize-insecure"), args...)...))
 }
 
 func removeFolders() {
@@ -83,7 +89,11 @@ func commonArgs(service, dir string) []string {
 // newOwn starts a server with FULL row events and the given arguments, and ends it with the test.
 func newOwn(t *testing.T, service string, id int, args ...string) *own {
 	t.Helper()
-	template, err := folders[service]()
+	kind := service
+	if slices.Contains(args, lowerNames) {
+		kind += " " + lowerNames
+	}
+	template, err := folders[kind]()
 	if err != nil {
 		t.Fatalf("making a data folder: %v", err)
 	}
