@@ -12,11 +12,11 @@ import (
 
 // decoder turns the stream's messages into calls of a Handler. It belongs to Run's goroutine.
 type decoder struct {
-	source      string
-	publication string
-	origin      origin
-	relations   relations
-	out         cdc.Handler
+	source    string
+	slot      string
+	origin    origin
+	relations relations
+	out       cdc.Handler
 
 	done    lsn                           // behind everything handed over
 	handed  *atomic.Pointer[cdc.Position] // Feeder.handed
@@ -199,7 +199,7 @@ func (d *decoder) logical(ctx context.Context, c *cursor) error {
 
 // notice is a message of our own: a heartbeat, or what happened to the tables of a publication.
 func (d *decoder) notice(ctx context.Context, transactional bool, n notice) error {
-	if !transactional || n.Publication != d.publication {
+	if !transactional || n.Slot != d.slot {
 		return nil
 	}
 	d.tx.joined = append(d.tx.joined, included(d.relations.include, d.relations.database, n.Joined)...)

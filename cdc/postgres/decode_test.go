@@ -62,10 +62,14 @@ func users() message {
 type told struct {
 	lines   []string
 	changes []*cdc.RowChange
+	refuse  error // of Joined
 }
 
-func (*told) Lost(context.Context, cdc.Loss) error                      { return nil }
-func (*told) Joined(context.Context, []cdc.TableID, cdc.Position) error { return nil }
+func (*told) Lost(context.Context, cdc.Loss) error { return nil }
+func (h *told) Joined(_ context.Context, tables []cdc.TableID, p cdc.Position) error {
+	h.lines = append(h.lines, fmt.Sprintf("joined %v at %s", tables, p.LSN))
+	return h.refuse
+}
 
 func (h *told) Started(context.Context, cdc.Position) error { return nil }
 
@@ -108,7 +112,7 @@ func newDecoder(h cdc.Handler) *decoder {
 	include, _ := cdc.NewInclude([]string{"public.*"})
 	return &decoder{
 		source: "shop", origin: origin{systemID: "71", timeline: 1}, out: h,
-		publication: "p", handed: &atomic.Pointer[cdc.Position]{}, reached: &atomic.Pointer[progress]{},
+		slot: "s", handed: &atomic.Pointer[cdc.Position]{}, reached: &atomic.Pointer[progress]{},
 		relations: newRelations("shop", include, func(_ context.Context, m relationMessage) (description, error) {
 			d := description{types: make([]string, len(m.columns)), bases: make([]uint32, len(m.columns)), keys: []string{"id"}}
 			for i, c := range m.columns {
@@ -359,3 +363,63 @@ func (discard) Joined(context.Context, []cdc.TableID, cdc.Position) error { retu
 func (discard) Started(context.Context, cdc.Position) error              { return nil }
 func (discard) Change(context.Context, *cdc.RowChange) error             { return nil }
 func (discard) Committed(context.Context, cdc.Position, time.Time) error { return nil }
+
+func logical(transactional byte, content string) message {
+	return msg('M').u8(transactional).u64(0x100000000).name(noticePrefix).text(content)
+}
+
+// A notice of our own is told at the end of its transaction, before the position passes it; another source's, and a
+// heartbeat, are not told.
+func TestNotices(t *testing.T) {
+	h := &told{}
+	d := newDecoder(h)
+	decode(t, d, begin(), logical(1, `{"slot":"s","joined":[["public","v"],["other","x"]],"gone":[["public","u"],["other","y"]]}`), commit(0x100000020),
+		begin(), logical(1, `{"slot":"another","joined":[["public","v"]],"gone":[["public","u"]]}`), commit(0x100000030),
+		logical(0, "{}"), logical(0, `{"slot":"s","gone":[["public","u"]]}`))
+	want := []string{"t public.u #0 - -", "joined [public.v] at 1/20", "committed 1/20", "committed 1/30"}
+	if diff := cmp.Diff(want, h.lines); diff != "" {
+		t.Error(diff)
+	}
+	h.refuse = errors.New("no")
+	decode(t, d, begin(), logical(1, `{"slot":"s","joined":[["public","v"]]}`))
+	if err := d.message(t.Context(), string(commit(0x100000040))); !errors.Is(err, h.refuse) {
+		t.Errorf("got %v", err)
+	}
+	if h.lines[len(h.lines)-1] == "committed 1/40" {
+		t.Error("the position has passed what was not written down")
+	}
+	decode(t, d, begin(), logical(1, "somebody's own"))
+	if c := h.changes[len(h.changes)-1]; c.Op != cdc.Message || string(c.Content) != "somebody's own" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func relationOf(id uint32, name string) message {
+	return msg('R').u32(id).name("public").name(name).u8('d').u16(1).u8(1).name("id").u32(pgtype.Int8OID).u32(0xffffffff)
+}
+
+// Another relation behind a known name, and a known one under another name, empty the name.
+func TestSwappedRelations(t *testing.T) {
+	for what, c := range map[string]struct {
+		relations []message
+		want      []string
+	}{
+		"repeated":      {[]message{relationOf(1, "u"), relationOf(1, "u")}, nil},
+		"renamed":       {[]message{relationOf(1, "u"), relationOf(1, "v")}, []string{"t public.u"}},
+		"made anew":     {[]message{relationOf(1, "u"), relationOf(2, "u")}, []string{"t public.u"}},
+		"swapped":       {[]message{relationOf(1, "u"), relationOf(2, "n"), relationOf(2, "u"), relationOf(1, "o")}, []string{"t public.n", "t public.u", "t public.u"}},
+		"renamed first": {[]message{relationOf(1, "u"), relationOf(2, "n"), relationOf(1, "o"), relationOf(2, "u")}, []string{"t public.u", "t public.n"}},
+	} {
+		h := &told{}
+		d := newDecoder(h)
+		decode(t, d, begin())
+		decode(t, d, c.relations...)
+		var got []string
+		for _, line := range h.lines {
+			got = append(got, strings.Fields(line)[0]+" "+strings.Fields(line)[1])
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+}

@@ -160,7 +160,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 
 	d := &decoder{
 		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, joined: f.joined, handed: &f.handed, reached: &f.reached,
-		publication: f.cfg.Publication, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
+		slot: f.cfg.Slot, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
 	}
 	if err := d.see(ctx, young); err != nil {
 		return err

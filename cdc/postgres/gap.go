@@ -21,7 +21,7 @@ func (f *Feeder) resumable(ctx context.Context, s *session, slot *slotInfo, from
 	if from.SystemID != s.origin.systemID {
 		return f.gap(from, fmt.Errorf("the server is another one (system id %s, saved was %s)", s.origin.systemID, from.SystemID))
 	}
-	promoted, err := f.sameHistory(ctx, s, from, at)
+	promoted, err := f.sameHistory(ctx, s, slot, from, at)
 	switch {
 	case err != nil:
 		return err
@@ -41,15 +41,23 @@ func (f *Feeder) resumable(ctx context.Context, s *session, slot *slotInfo, from
 
 // sameHistory asks whether the server's log holds everything that it, or the one that it stands in for, has told us, up to
 // at and beyond: what was handed over last may not be saved yet. It reports whether there was a promotion since.
-func (f *Feeder) sameHistory(ctx context.Context, s *session, from cdc.Position, at lsn) (promoted bool, err error) {
+func (f *Feeder) sameHistory(ctx context.Context, s *session, slot *slotInfo, from cdc.Position, at lsn) (promoted bool, err error) {
 	at = max(at, f.handedOver(from))
 	switch {
+	case from.Timeline == s.origin.timeline && s.end >= at:
+		return false, nil
+	case s.server.Standby && from.Timeline >= s.origin.timeline: // it has not replayed that much yet
+		return false, &cdc.SourceError{Source: f.cfg.Name, At: from, Retry: true,
+			Err: fmt.Errorf("the standby's log ends at %s of timeline %d: it is behind what we were told", s.end, s.origin.timeline), Hint: "it is waited for"}
 	case from.Timeline > s.origin.timeline:
 		return true, f.undone(from, 0, fmt.Errorf("the server is on timeline %d, saved was %d: it was set back, or is an old primary", s.origin.timeline, from.Timeline))
-	case from.Timeline == s.origin.timeline && s.end < at:
-		return false, f.undone(from, s.end, fmt.Errorf("the server's log ends at %s: it is older than what it has told us", s.end))
 	case from.Timeline == s.origin.timeline:
-		return false, nil
+		// It was set back to some place before its end by now, at which the slot had not been confirmed further than it is.
+		fork := lsn(0)
+		if slot != nil {
+			fork = min(slot.Flushed, s.end)
+		}
+		return false, f.undone(from, fork, fmt.Errorf("the server's log ends at %s: it is older than what it has told us", s.end))
 	}
 	history, err := pglogrepl.TimelineHistory(ctx, s.repl, s.origin.timeline)
 	if err != nil {
@@ -116,7 +124,7 @@ func (f *Feeder) publicationOf(ctx context.Context, conn *pgx.Conn, server serve
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, `
-SELECT age(p.xmin) BETWEEN 0 AND age(s.catalog_xmin) FROM pg_publication p, pg_replication_slots s WHERE p.oid = $1 AND s.slot_name = $2`, pub.OID, f.cfg.Slot)
+SELECT coalesce(age(p.xmin) BETWEEN 0 AND age(s.catalog_xmin), false) FROM pg_publication p, pg_replication_slots s WHERE p.oid = $1 AND s.slot_name = $2`, pub.OID, f.cfg.Slot)
 	young, err := pgx.CollectRows(rows, pgx.RowTo[bool])
 	if err != nil {
 		return during("comparing the ages of publication and slot", err)

@@ -105,6 +105,32 @@ func TestJoinedIsToldAfterACrash(t *testing.T) {
 	}
 }
 
+// A table that is included again, or that another source of the same publication feeds already, joins: what was committed
+// in between was not fed.
+func TestJoinedByInclude(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE TABLE v (id int PRIMARY KEY)")
+	at := d.start(d.feeder("public.*"), cdc.Position{}).stop()
+	slot := d.config().Slot
+	for _, step := range []struct{ include, joined string }{{"public.u", ""}, {"public.*", "public.v"}, {"public.*", ""}} {
+		d.slotIsFree(slot)
+		d.exec("INSERT INTO v SELECT coalesce(max(id), 0) + 1 FROM v")
+		r := d.start(d.feeder(step.include), at)
+		r.caughtUp()
+		same(t, r.joins(), step.joined)
+		at = r.stop()
+	}
+	other := d.config("public.u")
+	other.Slot += "_other"
+	at = d.start(newFeeder(t, other), cdc.Position{}).stop()
+	d.slotIsFree(other.Slot)
+	other.Include = d.config("public.*").Include
+	r := d.start(newFeeder(t, other), at)
+	r.caughtUp()
+	same(t, r.joins(), "public.v")
+	r.stop()
+}
+
 // TRUNCATE of several tables, by CASCADE too, is a change of each; the stream goes on.
 func TestC6Truncate(t *testing.T) {
 	d := newDB(t)

@@ -10,12 +10,15 @@ import (
 // comment's second line.
 const publicationComment = "made by invalidator, which adds tables of its include list to it"
 
-// memory is which relations stood behind the names of published tables when they were last looked at. The log tells neither
-// DROP nor RENAME nor DETACH: only by what was there before can they be seen. A publication of our own carries it in its
-// comment, so that it outlives us; of another's a Run has its own.
+// memory is which relations stood behind the names of the tables that a Feeder is fed with, when it looked last. The log tells
+// neither DROP nor RENAME nor DETACH: only by what was there before can they be seen. A publication of our own carries it in
+// its comment, so that it outlives us; of another's a Run has its own.
 type memory struct {
 	Tables map[string]map[string]known `json:"tables"` // by schema and table; nil: nothing was ever looked at
 }
+
+// memories are those of all Feeders that share a publication, by slot: each is fed with tables of its own.
+type memories map[string]*memory
 
 // known is a relation and how it comes to be published.
 type known struct {
@@ -25,18 +28,26 @@ type known struct {
 	Links  string `json:"links,omitempty"`  // the transactions that attached a partition, and what it is in, to its root
 }
 
-func parseMemory(comment string) *memory {
+func parseMemories(comment string) memories {
 	_, text, _ := strings.Cut(comment, "\n")
-	m := &memory{}
-	if json.Unmarshal([]byte(text), m) != nil {
-		m.Tables = nil // an older version's comment, or somebody's edit: as if nothing was ever looked at
+	var all memories
+	if json.Unmarshal([]byte(text), &all) != nil || all == nil {
+		all = memories{} // an older version's comment, or somebody's edit: as if nothing was ever looked at
 	}
-	return m
+	return all
 }
 
-// comment is the text of a publication's comment that holds m.
-func (m *memory) comment() string {
-	text, err := json.Marshal(m)
+// of gives the memory of a slot's Feeder.
+func (all memories) of(slot string) *memory {
+	if all[slot] == nil {
+		all[slot] = &memory{}
+	}
+	return all[slot]
+}
+
+// comment is the text of a publication's comment that holds them.
+func (all memories) comment() string {
+	text, err := json.Marshal(all)
 	if err != nil { // maps of strings and numbers: never
 		return publicationComment
 	}
@@ -90,8 +101,8 @@ type differences struct {
 	joined []tableInfo // published now, and not all the time since it was made
 }
 
-// compare brings m up to date with the tables that match chooses, and says what changed. The first look at a publication
-// finds no difference.
+// compare brings m up to date with tables, which match chooses, and says what changed. The first look at a publication finds
+// no difference.
 func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differences {
 	var d differences
 	first := m.Tables == nil
@@ -120,10 +131,13 @@ func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differe
 		}
 	}
 	for _, name := range before.names() {
-		if _, ok := current[name]; ok || !match(name) {
+		if _, ok := current[name]; ok {
 			continue
 		}
 		m.forget(name)
+		if !match(name) { // not included any more: should it be again, it joins anew
+			continue
+		}
 		was, _ := before.get(name)
 		i := slices.IndexFunc(tables, func(t tableInfo) bool { return t.name() == name })
 		if i < 0 || tables[i].OID != was.OID || tables[i].Root != was.Root {

@@ -14,12 +14,12 @@ import (
 // noticePrefix is that of our own logical messages. None of them is handed over as a message.
 const noticePrefix = "invalidator"
 
-// notice is what a Feeder that tends a publication writes into the log, in the transaction in which it does so: every Feeder
-// that reads the publication then learns of it at its place in the log, after a crash too.
+// notice is what a Feeder that tends a publication writes into the log for itself, in the transaction in which it does so: it
+// learns of it at its place in the log, after a crash too.
 type notice struct {
-	Publication string      `json:"publication,omitempty"`
-	Joined      []tableName `json:"joined,omitempty"` // fed from this transaction's end on, and not before
-	Gone        []tableName `json:"gone,omitempty"`   // every row that stood under this name may be gone
+	Slot   string      `json:"slot,omitempty"`
+	Joined []tableName `json:"joined,omitempty"` // fed from this transaction's end on, and not before
+	Gone   []tableName `json:"gone,omitempty"`   // every row that stood under this name may be gone
 }
 
 // tableName is a table's schema and name.

@@ -31,10 +31,16 @@ func (f *Feeder) ensurePublication(ctx context.Context, s *session) error {
 			f.log.Error("a table cannot be fed", "table", t.String(), "error", e.Err, "hint", e.Hint)
 		}
 	}
+	missing := unpublished(tables, pub)
 	if pub != nil {
+		for _, t := range missing {
+			if !f.alters(pub, s.server) || !t.Owned {
+				f.log.Error("a table is missing from the publication, and we may not add it: it is not fed",
+					"publication", f.cfg.Publication, "table", t.String(), "hint", f.addStatement([]tableInfo{t}))
+			}
+		}
 		return f.tend(ctx, conn, pub, tables, s.server)
 	}
-	missing := unpublished(tables, pub)
 	switch {
 	case len(missing) == 0:
 		return f.problem(fmt.Errorf("no table of database %s that can be fed matches the include list", f.cfg.Database),
@@ -46,20 +52,21 @@ func (f *Feeder) ensurePublication(ctx context.Context, s *session) error {
 	return f.createPublication(ctx, s, missing)
 }
 
+// alters reports whether a publication is ours to add tables to.
+func (f *Feeder) alters(pub *publicationInfo, server serverInfo) bool {
+	return pub.ours() && !server.Standby
+}
+
 // tend adds to a publication of our own what Include chooses by now, and writes into the log what happened to its tables
-// since the last time. Of another's it says what is missing.
+// since the last time. Another's is left alone.
 func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo, tables []tableInfo, server serverInfo) error {
 	missing := unpublished(tables, pub)
-	if !pub.ours() || server.Standby {
-		if len(missing) > 0 {
-			f.log.Error("tables are missing from a publication that we do not alter, and are not fed",
-				"publication", f.cfg.Publication, "tables", names(missing), "hint", f.addStatement(missing))
-		}
+	if !f.alters(pub, server) {
 		return nil
 	}
-	was := parseMemory(pub.Comment)
-	now := was.clone()
-	if now.compare(tables, f.matches); now.comment() != was.comment() {
+	all := parseMemories(pub.Comment)
+	was := all.comment()
+	if all.of(f.cfg.Slot).compare(tables, f.matches); all.comment() != was {
 		err := f.alter(ctx, conn, nil)
 		if isState(err, stateLockTimeout) {
 			f.log.Warn("a table that somebody added to the publication is locked: from where it is fed is found out later", "publication", f.cfg.Publication, "error", err)
@@ -70,6 +77,9 @@ func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo,
 		}
 	}
 	for _, t := range missing { // each alone, so that none waits for another's owner
+		if !t.Owned {
+			continue
+		}
 		if err := f.addTable(ctx, conn, t); err != nil {
 			return err
 		}
@@ -138,10 +148,10 @@ func (f *Feeder) remember(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	m := parseMemory(pub.Comment)
-	was := m.comment()
-	d := m.compare(tables, f.matches)
-	n := notice{Publication: f.cfg.Publication, Gone: d.gone}
+	all := parseMemories(pub.Comment)
+	was := all.comment()
+	d := all.of(f.cfg.Slot).compare(tables, f.matches)
+	n := notice{Slot: f.cfg.Slot, Gone: d.gone}
 	for _, t := range d.joined {
 		if err := lockTable(ctx, tx, t); err != nil { // also where another's hand added it, without this lock
 			return err
@@ -160,7 +170,7 @@ func (f *Feeder) remember(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	if now := m.comment(); now != was {
+	if now := all.comment(); now != was {
 		_, err = tx.Exec(ctx, f.commentStatement(now))
 	}
 	return err

@@ -86,14 +86,7 @@ func notRoot(t *testing.T, cmd *exec.Cmd, dir string) {
 func newServer(t *testing.T, version int, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, home: homeOf(t, version), dir: filepath.Join(t.TempDir(), "data")}
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	initdb := exec.Command(filepath.Join(s.home, "initdb"), "-D", s.dir, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-	notRoot(t, initdb, s.dir)
-	if out, err := initdb.CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
+	copyTree(t, template(t, s.home), s.dir, nil)
 	s.set(append([]string{
 		"wal_level = logical", "fsync = off", "shared_buffers = 16MB", "timezone = 'UTC'", "unix_socket_directories = ''", "wal_sender_timeout = '5s'",
 		"listen_addresses = '127.0.0.1'", "max_wal_size = 64MB", "min_wal_size = 32MB",
@@ -101,6 +94,33 @@ func newServer(t *testing.T, version int, settings ...string) *server {
 	s.freePort()
 	s.start()
 	return s
+}
+
+// templates are data folders as initdb makes them, by the server's binaries. TestMain removes them.
+var templates = map[string]string{}
+
+func template(t *testing.T, home string) string {
+	t.Helper()
+	if dir := templates[home]; dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp("", "postgres-template")
+	if err != nil {
+		t.Fatal(err)
+	}
+	templates[home] = dir
+	initdb := exec.Command(filepath.Join(home, "initdb"), "-D", dir, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	notRoot(t, initdb, dir)
+	if out, err := initdb.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	return dir
+}
+
+func removeTemplates() {
+	for _, dir := range templates {
+		_ = os.RemoveAll(dir)
+	}
 }
 
 // set adds settings; it takes a start or a reload.

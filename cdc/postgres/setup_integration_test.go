@@ -89,7 +89,7 @@ func TestF10ForeignPublicationIsLeftAlone(t *testing.T) {
 	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE a")
 	r := d.start(f, cdc.Position{})
 	d.eventually("a look was taken", func() bool {
-		return !f.Status().At.IsZero() && kept.hold("missing from a publication", "public.b", "ADD TABLE")
+		return !f.Status().At.IsZero() && kept.hold("missing from the publication", "public.b", "ADD TABLE")
 	})
 	d.exec("INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (2)")
 	same(t, shown(r.caughtUp()), "c a - {id=2}")

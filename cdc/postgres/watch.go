@@ -117,7 +117,7 @@ func (w *watcher) look(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	w.warn(tables, pub)
-	if pub.ours() && !w.s.server.Standby {
+	if w.f.alters(pub, w.s.server) {
 		if err := w.f.tend(ctx, conn, pub, tables, w.s.server); err != nil {
 			return err
 		}
