@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"invalidator/test/integration/harness"
-	"invalidator/test/integration/services"
 )
 
 // topics reads every change topic of a pipeline, from its start, as any tool would: nothing here is the project's own code.
@@ -31,7 +30,7 @@ type topics struct {
 
 func readTopics(t *testing.T, p *harness.Pipeline) *topics {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ConsumeRegex(),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(p.Kafka), kgo.ConsumeRegex(),
 		kgo.ConsumeTopics("^"+regexp.QuoteMeta(p.ID)+"-(mysql|mariadb|postgres)[.]"),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(500*time.Millisecond))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
-	"invalidator/test/integration/services"
 )
 
 // AwaitFeeding waits until every source of these databases has a saved position: what is committed from now on is fed.
@@ -33,7 +32,7 @@ func (p *Pipeline) AwaitFed(dbs ...*Database) {
 func (p *Pipeline) awaitPositions(what string, dbs []*Database, reached func(*Database, cdc.Position) error) {
 	p.t.Helper()
 	names := changelog.NamesFor(p.Config.Kafka.TopicPrefix)
-	store, err := changelog.OpenState(changelog.Options{Brokers: []string{services.Addr("KAFKA")}}, names.State)
+	store, err := changelog.OpenState(changelog.Options{Brokers: []string{p.Kafka}}, names.State)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type Pipeline struct {
 	Dir    string // of the files: mappings.d is in it
 	File   string // the configuration
 	Config *config.Config
+	Kafka  string // host:port of its broker
 	kafka  *kgo.Client
 	adm    *kadm.Client
 	etcd   *clientv3.Client
@@ -43,15 +44,20 @@ type Options struct {
 	Settle    time.Duration
 	Include   string // default: every table of the database
 	Sources   string // more sources, as lines of YAML
+	Kafka     string // host:port of another broker than ./dev's
+	OnGap     string // of every source; default: as the configuration has it
 }
 
 // New writes the configuration, the mappings and the first ring record. Topics, group, etcd keys and databases are removed
 // when the test ends.
 func New(t testing.TB, o Options) *Pipeline {
 	t.Helper()
-	p := &Pipeline{t: t, ID: o.ID}
+	p := &Pipeline{t: t, ID: o.ID, Kafka: o.Kafka}
 	if p.ID == "" {
 		p.ID = Unique()
+	}
+	if p.Kafka == "" {
+		p.Kafka = services.Addr("KAFKA")
 	}
 	dir := t.TempDir()
 	p.Dir = dir
@@ -78,13 +84,16 @@ func New(t testing.TB, o Options) *Pipeline {
 
 func (p *Pipeline) yaml(o Options) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "kafka: {brokers: [%q], group: %s, topic_prefix: %s, partitions: 4}\n", services.Addr("KAFKA"), p.ID, p.ID+"-own")
+	fmt.Fprintf(&b, "kafka: {brokers: [%q], group: %s, topic_prefix: %s, partitions: 4}\n", p.Kafka, p.ID, p.ID+"-own")
 	fmt.Fprintf(&b, "cache:\n  settle: %s\n  ring: {etcd: {endpoints: [%q], key: /%s/ring, hot_prefix: /%s/hot/}}\n", o.Settle, services.Addr("ETCD"), p.ID, p.ID)
 	b.WriteString("mappings: {dir: mappings.d}\nsources:\n")
 	for _, d := range o.Databases {
 		kind, extra := "mysql", ""
 		if d.Kind == Postgres {
 			kind, extra = "postgres", fmt.Sprintf(", database: %s, slot: inv_%s", d.Name, d.Name)
+		}
+		if o.OnGap != "" {
+			extra += ", on_gap: " + o.OnGap
 		}
 		include := o.Include
 		if include == "" {
@@ -101,7 +110,7 @@ func (p *Pipeline) yaml(o Options) string {
 func (p *Pipeline) Source(k Kind) string { return p.ID + "-" + string(k) }
 
 func (p *Pipeline) connect() {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(p.Kafka))
 	if err != nil {
 		p.t.Fatal(err)
 	}

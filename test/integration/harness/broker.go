@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"invalidator/test/integration/services"
+)
+
+// Broker is a Kafka of a test's own, which may be stopped: ./dev's serves every test.
+type Broker struct {
+	Addr string
+
+	t     testing.TB
+	conf  string
+	log   *os.File
+	cmd   *exec.Cmd
+	ended chan struct{} // closed once the process is gone
+}
+
+// NewBroker starts one with the settings and from the files of ./dev's, and ends it with the test.
+func NewBroker(t testing.TB) *Broker {
+	t.Helper()
+	dir := t.TempDir()
+	b := &Broker{Addr: FreeAddr(t), t: t, conf: filepath.Join(dir, "server.properties")}
+	settings, err := os.ReadFile(filepath.Join(services.Root(), "deploy", "local", "kafka.properties"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	controller := FreeAddr(t)
+	conf := fmt.Sprintf("%s\nlisteners=PLAINTEXT://%s,CONTROLLER://%s\nadvertised.listeners=PLAINTEXT://%s\ncontroller.quorum.voters=1@%s\nlog.dirs=%s\n",
+		settings, b.Addr, controller, b.Addr, controller, filepath.Join(dir, "data"))
+	if err := os.WriteFile(b.conf, []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if b.log, err = os.Create(filepath.Join(dir, "kafka.log")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.java("kafka.tools.StorageTool", "format", "-t", "aW52YWxpZGF0b3ItZGV2MA", "-c", b.conf).CombinedOutput(); err != nil {
+		t.Fatalf("formatting a broker's folder: %v\n%s", err, out)
+	}
+	b.Start()
+	t.Cleanup(func() {
+		b.Stop()
+		if t.Failed() {
+			text, _ := os.ReadFile(b.log.Name())
+			t.Logf("the broker, the end of its log:\n%s", tail(string(text), 2000))
+		}
+	})
+	return b
+}
+
+func (b *Broker) java(class string, args ...string) *exec.Cmd {
+	b.t.Helper()
+	jars := filepath.Join(services.Root(), ".dev", "lib", "kafka")
+	if _, err := os.Stat(jars); err != nil {
+		b.t.Fatalf("a broker of a test's own needs Kafka's files: %v (DEV_NATIVE=1 ./dev up kafka fetches them)", err)
+	}
+	args = append(append(strings.Fields(QuickJava), "-Xmx256m", "-cp", jars+"/*", class), args...)
+	return exec.Command("java", args...)
+}
+
+// Start starts it and waits until it answers.
+func (b *Broker) Start() {
+	b.t.Helper()
+	b.cmd = b.java("kafka.Kafka", b.conf)
+	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatalf("starting a broker: %v", err)
+	}
+	b.ended = make(chan struct{})
+	go func() {
+		b.cmd.Wait()
+		close(b.ended)
+	}()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer cl.Close()
+	Await(b.t, "the broker to answer", func() (bool, string) {
+		ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Second)
+		defer cancel()
+		err := cl.Ping(ctx)
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+// Stop ends it as SIGKILL does.
+func (b *Broker) Stop() {
+	b.cmd.Process.Kill()
+	<-b.ended
+}
+
+// Freeze makes it answer nothing, while its connections stand; Thaw lets it go on.
+func (b *Broker) Freeze() { b.cmd.Process.Signal(syscall.SIGSTOP) }
+func (b *Broker) Thaw()   { b.cmd.Process.Signal(syscall.SIGCONT) }
