@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -122,13 +123,23 @@ type tableInfo struct {
 	Filter        string   // which, as SQL
 	LeafSchemas   []string // of the leaf partitions
 	LeafTables    []string // of the leaf partitions
+	LeafOIDs      []uint32 // of the leaf partitions
+	LeafBorn      []bool   // of the leaf partitions: as Born
 }
 
 func (t tableInfo) String() string  { return t.Schema + "." + t.Table }
 func (t tableInfo) name() tableName { return tableName{t.Schema, t.Table} }
 
 func (t tableInfo) known() known {
-	return known{OID: t.OID, Root: t.Root, Member: t.Member, Links: t.Links}
+	k := known{OID: t.OID, Root: t.Root, Member: t.Member, Links: t.Links}
+	if t.Partitioned && t.Published {
+		var oids []string
+		for _, oid := range t.LeafOIDs {
+			oids = append(oids, strconv.FormatUint(uint64(oid), 10))
+		}
+		k.Leaves = strings.Join(oids, ",")
+	}
+	return k
 }
 
 // leaves are the partitions that hold the rows.
@@ -153,16 +164,17 @@ WITH identity AS (
         SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
         AND CASE WHEN c.relkind = 'p' OR c.relreplident = 'd' THEN i.indisprimary WHEN c.relreplident = 'i' THEN i.indisreplident END) AS ok
     FROM pg_class c WHERE c.relkind IN ('r', 'p', 'f')),
-leaf AS (
-    SELECT r.oid AS root, pn.nspname::text AS schema, pc.relname::text AS name, identity.ok
-    FROM pg_class r, pg_partition_tree(r.oid) l
-    JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace JOIN identity ON identity.oid = pc.oid
-    WHERE r.relkind = 'p' AND l.isleaf),
 link AS (
     SELECT c.oid, string_agg(i.xmin::text, ',' ORDER BY i.inhrelid) AS xids, bool_and(y.xmin = i.xmin) AS born
     FROM pg_class c, pg_partition_ancestors(c.oid) a
     JOIN pg_inherits i ON i.inhrelid = a.relid JOIN pg_class ac ON ac.oid = a.relid JOIN pg_type y ON y.oid = ac.reltype
-    WHERE c.relispartition GROUP BY c.oid)
+    WHERE c.relispartition GROUP BY c.oid),
+leaf AS (
+    SELECT r.oid AS root, pc.oid, pn.nspname::text AS schema, pc.relname::text AS name, identity.ok, coalesce(link.born, false) AS born
+    FROM pg_class r, pg_partition_tree(r.oid) l
+    JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace JOIN identity ON identity.oid = pc.oid
+    LEFT JOIN link ON link.oid = pc.oid
+    WHERE r.relkind = 'p' AND l.isleaf)
 SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::oid ELSE 0 END, coalesce(r.oid, 0),
        coalesce(link.xids, ''), coalesce(link.born, false),
        c.relkind = 'f', c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
@@ -177,7 +189,9 @@ SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN 
        coalesce(t.attnames, '{}')::text[],
        t.rowfilter IS NOT NULL, coalesce(t.rowfilter, ''),
        ARRAY(SELECT leaf.schema FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
-       ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name)
+       ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
+       ARRAY(SELECT leaf.oid FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
+       ARRAY(SELECT leaf.born FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
 LEFT JOIN link ON link.oid = c.oid
 LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1)

@@ -23,6 +23,7 @@ const (
 	stateNotInPrerequisite = "55000"
 	stateInUse             = "55006"
 	stateLockTimeout       = "55P03"
+	stateCanceled          = "57014"
 	stateLimitExceeded     = "53400"
 	stateTooMany           = "53300"
 	stateCannotConnect     = "57P03"

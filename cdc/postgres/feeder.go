@@ -143,8 +143,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	defer s.close()
 	f.reached.Store(&progress{at: s.start})
 	w := f.newWatcher(s)
-	young, err := w.first(ctx, from)
-	if err != nil {
+	if err := w.first(ctx, from); err != nil {
 		return err
 	}
 	f.confirmed.Store(uint64(s.start))
@@ -161,9 +160,6 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	d := &decoder{
 		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, joined: f.joined, handed: &f.handed, reached: &f.reached,
 		slot: f.cfg.Slot, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
-	}
-	if err := d.see(ctx, young); err != nil {
-		return err
 	}
 	return f.read(ctx, st, d, w)
 }

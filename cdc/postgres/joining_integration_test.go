@@ -237,6 +237,20 @@ func TestC7ForeignPublication(t *testing.T) {
 	r.streaming()
 	d.exec("ALTER PUBLICATION " + f.cfg.Publication + " ADD TABLE v")
 	r.joinsBecome("public.v")
+	d.exec("CREATE TABLE x (id int PRIMARY KEY)")
+	other := d.connect(d.name)
+	defer other.Close(context.Background())
+	if _, err := other.Exec(t.Context(), "BEGIN; INSERT INTO x VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	d.exec("ALTER PUBLICATION " + f.cfg.Publication + " ADD TABLE x")
+	looked := f.Status().At
+	d.eventually("it was looked at often", func() bool { return f.Status().At.After(looked.Add(10 * f.timing.look)) })
+	same(t, r.joins(), "") // not while a transaction is open that had written to it
+	if _, err := other.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	r.joinsBecome("public.x")
 	d.exec("DROP TABLE u")
 	d.eventually("the loss is told", func() bool { return r.losses() == "public.u" })
 	same(t, r.joins(), "")
@@ -251,6 +265,28 @@ func TestC7ForeignPublication(t *testing.T) {
 	d.slotIsFree(f.cfg.Slot)
 	r = d.start(f, saved) // a word once said is not said again
 	r.caughtUp()
+	same(t, r.joins(), "")
+	r.stop()
+}
+
+// Where a partitioned table is published as a whole, a partition that leaves it, or comes with rows, is seen; one that is
+// made is none of that.
+func TestC7ForeignPublicationViaRoot(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (10)", "INSERT INTO p VALUES (1)")
+	f := lookOften(d.feeder("public.p"))
+	d.exec("CREATE PUBLICATION " + f.cfg.Publication + " FOR TABLE p WITH (publish_via_partition_root)")
+	r := d.start(f, cdc.Position{})
+	r.streaming()
+	d.exec("CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (10) TO (20)", "INSERT INTO p VALUES (11)")
+	same(t, shown(r.caughtUp()), "c p - {id=11}")
+	looked := f.Status().At
+	d.eventually("it was looked at often", func() bool { return f.Status().At.After(looked.Add(10 * f.timing.look)) })
+	same(t, r.losses(), "")
+	d.exec("ALTER TABLE p DETACH PARTITION p_1")
+	d.eventually("the loss is told", func() bool { return r.losses() == "public.p" })
+	d.exec("ALTER TABLE p ATTACH PARTITION p_1 FOR VALUES FROM (0) TO (10)")
+	d.eventually("the loss is told", func() bool { return r.losses() == "public.p" })
 	same(t, r.joins(), "")
 	r.stop()
 }

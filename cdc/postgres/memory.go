@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -26,6 +27,7 @@ type known struct {
 	Root   uint32 `json:"root,omitempty"`   // the partitioned table at the top, of a partition
 	Member uint32 `json:"member,omitempty"` // the row of pg_publication_rel, of a table that is listed by name
 	Links  string `json:"links,omitempty"`  // the transactions that attached a partition, and what it is in, to its root
+	Leaves string `json:"leaves,omitempty"` // the partitions, where they are published under the name of the whole
 }
 
 func parseMemories(comment string) memories {
@@ -122,10 +124,11 @@ func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differe
 		if first || ok && was == now {
 			continue
 		}
-		if ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links) {
+		if ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links || regrouped(was.Leaves, t)) {
 			d.gone = append(d.gone, t.name())
 		}
-		listed := ok && was.OID == now.OID && now.Member != 0 && was.Member == now.Member
+		listed := ok && was.OID == now.OID && was.Root == now.Root && was.Links == now.Links && was.Member == now.Member ||
+			ok && was.OID == now.OID && now.Member != 0 && was.Member == now.Member
 		if !listed && !before.holds(now) && !bornInto(t, tables, before) {
 			d.joined = append(d.joined, t)
 		}
@@ -145,6 +148,25 @@ func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differe
 		}
 	}
 	return d
+}
+
+// regrouped reports whether a partition that t had has left it, or one has joined it with rows that it may have had before.
+func regrouped(was string, t tableInfo) bool {
+	if was == "" {
+		return false
+	}
+	now := strings.Split(t.known().Leaves, ",")
+	for _, oid := range strings.Split(was, ",") {
+		if !slices.Contains(now, oid) {
+			return true
+		}
+	}
+	for i, oid := range t.LeafOIDs {
+		if !t.LeafBorn[i] && !slices.Contains(strings.Split(was, ","), strconv.FormatUint(uint64(oid), 10)) {
+			return true
+		}
+	}
+	return false
 }
 
 // bornInto reports whether t was made as a partition of a table that had been published already.

@@ -12,8 +12,15 @@ import (
 	"invalidator/cdc"
 )
 
-// lockTimeout is how long a table that is being added is waited for. Its writers wait behind us meanwhile.
-const lockTimeout = 500 * time.Millisecond
+const (
+	// waitTimeout is how long a table that is being added is waited for while nobody waits behind us: long enough for the
+	// server to call off an automatic VACUUM of it (deadlock_timeout).
+	waitTimeout = 2 * time.Second
+
+	// lockTimeout is how long its writers may then wait behind us. It is shorter than deadlock_timeout, so that in a deadlock we
+	// are who gives up.
+	lockTimeout = 500 * time.Millisecond
+)
 
 // ensurePublication makes the publication if it is not there, and tends one of our own.
 func (f *Feeder) ensurePublication(ctx context.Context, s *session) error {
@@ -68,7 +75,7 @@ func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo,
 	was := all.comment()
 	if all.of(f.cfg.Slot).compare(tables, f.matches); all.comment() != was {
 		err := f.alter(ctx, conn, nil)
-		if isState(err, stateLockTimeout) {
+		if isLocked(err) {
 			f.log.Warn("a table that somebody added to the publication is locked: from where it is fed is found out later", "publication", f.cfg.Publication, "error", err)
 			err = nil
 		}
@@ -96,7 +103,7 @@ func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) erro
 	case isTaken(err): // another feeder was faster
 	case isState(err, stateNoPrivilege):
 		f.log.Error("a table may not be added to the publication, and is not fed", "table", t.String(), "error", err, "hint", "as the table's owner run: "+add)
-	case isState(err, stateLockTimeout): // the others go on: of this one nothing is fed either way
+	case isLocked(err): // the others go on: of this one nothing is fed either way
 		f.log.Error("a table is locked and could not be added to the publication: it is not fed, and tried again", "table", t.String(), "error", err)
 	case isState(err, stateUndefinedTable): // dropped meanwhile
 	case err != nil:
@@ -118,8 +125,7 @@ func (f *Feeder) alter(ctx context.Context, conn *pgx.Conn, add *tableInfo) erro
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds()))
-		if err != nil {
+		if err := limit(ctx, tx, "lock_timeout", waitTimeout); err != nil {
 			return err
 		}
 		// One at a time, of all feeders that share the publication.
@@ -176,10 +182,33 @@ func (f *Feeder) remember(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// lockTable keeps writers from a table, and from its partitions, until the transaction ends. First it waits for whatever
+// else works on the table, and no writer waits behind it then.
 func lockTable(ctx context.Context, tx pgx.Tx, t tableInfo) error {
-	_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE", quote(t.Schema, t.Table)))
+	for _, step := range []struct {
+		mode string
+		wait time.Duration
+	}{{"SHARE UPDATE EXCLUSIVE", waitTimeout}, {"SHARE ROW EXCLUSIVE", lockTimeout}} {
+		if err := limit(ctx, tx, "lock_timeout", step.wait); err != nil {
+			return err
+		}
+		if err := limit(ctx, tx, "statement_timeout", step.wait); err != nil { // of all partitions together
+			return err
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s IN %s MODE", quote(t.Schema, t.Table), step.mode)); err != nil {
+			return err
+		}
+	}
+	return limit(ctx, tx, "statement_timeout", 0)
+}
+
+func limit(ctx context.Context, tx pgx.Tx, setting string, d time.Duration) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL %s = %d", setting, d.Milliseconds()))
 	return err
 }
+
+// isLocked reports whether a table could not be had in time.
+func isLocked(err error) bool { return isState(err, stateLockTimeout) || isState(err, stateCanceled) }
 
 func (f *Feeder) createPublication(ctx context.Context, s *session, tables []tableInfo) error {
 	limited, cancel := context.WithTimeout(ctx, queryTimeout)

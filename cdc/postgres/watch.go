@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,8 @@ type watcher struct {
 	pub     uint32 // the publication's oid
 	told    chan sighting
 	seen    *memory // of a publication that cannot keep its own
-	good    lsn     // where the log stood before the last look that found the publication
+	joining []joining
+	good    lsn // where the log stood before the last look that found the publication
 	missing map[string]bool
 }
 
@@ -29,18 +31,21 @@ type sighting struct {
 	since, at    lsn      // it happened between these places of the log
 }
 
-func (s *sighting) join(t cdc.TableID, oid uint32) {
-	s.joined, s.oids = append(s.joined, t), append(s.oids, oid)
+// joining is a table of another's publication that is fed whole when every transaction before one has ended.
+type joining struct {
+	table  cdc.TableID
+	oid    uint32
+	behind int64
 }
 
 func (f *Feeder) newWatcher(s *session) *watcher {
 	return &watcher{f: f, s: s, told: make(chan sighting), seen: &memory{}, good: s.start, missing: map[string]bool{}}
 }
 
-// first looks before the stream begins. Of a publication that we do not alter it says which tables somebody may have added
-// to it since the log was read last.
-func (w *watcher) first(ctx context.Context, from cdc.Position) (young sighting, err error) {
-	err = w.s.catalog.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+// first looks before the stream begins. Of a publication that we do not alter it finds the tables that somebody may have
+// added to it since the log was read last: later looks tell of them.
+func (w *watcher) first(ctx context.Context, from cdc.Position) error {
+	return w.s.catalog.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := w.look(ctx, conn); err != nil {
 			return err
 		}
@@ -48,15 +53,17 @@ func (w *watcher) first(ctx context.Context, from cdc.Position) (young sighting,
 			return nil
 		}
 		oids, err := youngTables(ctx, conn, w.f.cfg.Publication, w.f.cfg.Slot)
+		if err != nil {
+			return err
+		}
+		_, next, err := openTransactions(ctx, conn)
 		for _, name := range w.seen.names() {
 			if k, _ := w.seen.get(name); oids[k.OID] && !w.f.joined[k.OID] {
-				young.join(cdc.TableID{Database: w.f.cfg.Database, Schema: name[0], Table: name[1]}, k.OID)
+				w.joining = append(w.joining, joining{cdc.TableID{Database: w.f.cfg.Database, Schema: name[0], Table: name[1]}, k.OID, next})
 			}
 		}
-		young.at = w.good
 		return err
 	})
-	return young, err
 }
 
 // run looks again and again until ctx ends (nil), or the log cannot be read on, or not now.
@@ -121,7 +128,7 @@ func (w *watcher) look(ctx context.Context, conn *pgx.Conn) error {
 		if err := w.f.tend(ctx, conn, pub, tables, w.s.server); err != nil {
 			return err
 		}
-	} else if err := w.sight(ctx, conn, pub, tables, at); err != nil {
+	} else if err := w.sight(ctx, conn, pub, tables); err != nil {
 		return err
 	}
 	w.good = at
@@ -144,9 +151,16 @@ func (w *watcher) samePublication(pub *publicationInfo) error {
 }
 
 // sight finds what happened to the tables of a publication that we do not alter. The first look tells nothing.
-func (w *watcher) sight(ctx context.Context, conn *pgx.Conn, pub *publicationInfo, tables []tableInfo, at lsn) error {
+//
+// Such a table may have been added while transactions were open that had written to it. The server brings a part of their
+// changes at most: only when all of them have ended is the table fed whole, and then it is told.
+func (w *watcher) sight(ctx context.Context, conn *pgx.Conn, pub *publicationInfo, tables []tableInfo) error {
 	d := w.seen.compare(tables, w.f.matches)
-	s := sighting{gone: included(w.f.cfg.Include, w.f.cfg.Database, d.gone), since: w.good, at: at}
+	s := sighting{gone: included(w.f.cfg.Include, w.f.cfg.Database, d.gone), since: w.good}
+	oldest, next, err := openTransactions(ctx, conn)
+	if err != nil {
+		return err
+	}
 	for _, t := range d.joined {
 		if pub.AllTables { // it was published since it was made
 			continue
@@ -156,10 +170,29 @@ func (w *watcher) sight(ctx context.Context, conn *pgx.Conn, pub *publicationInf
 			return err
 		}
 		if written {
-			s.join(t.id(w.f.cfg.Database), t.OID)
+			w.joining = append(w.joining, joining{t.id(w.f.cfg.Database), t.OID, next})
 		}
 	}
+	w.joining = slices.DeleteFunc(w.joining, func(j joining) bool {
+		if oldest < j.behind {
+			return false
+		}
+		s.joined, s.oids = append(s.joined, j.table), append(s.oids, j.oid)
+		return true
+	})
+	if s.at, err = serverEnd(ctx, conn); err != nil {
+		return err
+	}
 	return w.tell(ctx, s)
+}
+
+// openTransactions gives the oldest transaction that is open, and the next that will be.
+func openTransactions(ctx context.Context, conn *pgx.Conn) (oldest, next int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err = conn.QueryRow(ctx, `
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s`).Scan(&oldest, &next)
+	return oldest, next, during("asking which transactions are open", err)
 }
 
 func (w *watcher) tell(ctx context.Context, s sighting) error {
