@@ -210,16 +210,17 @@ func (c *conn) schemaAndEnd(id cdc.TableID) (s *tableSchema, end place, err erro
 
 // endOfLog is where the server writes next.
 func endOfLog(c *conn) (place, error) {
-	rows, err := c.rows("SHOW BINARY LOG STATUS") // its name since 8.2
-	if err != nil {
-		rows, err = c.rows("SHOW MASTER STATUS")
+	queries := version{}.endQueries()
+	if c.server != nil {
+		queries = c.server.number.endQueries()
 	}
+	rows, err := c.first(queries)
 	if err != nil {
 		return place{}, err
 	}
 	if len(rows) == 0 {
 		return place{}, errNoLog
 	}
-	pos, err := strconv.ParseUint(rows[0][1], 10, 64)
-	return place{rows[0][0], pos}, err
+	pos, err := strconv.ParseUint(rows[0]["Position"], 10, 64)
+	return place{rows[0]["File"], pos}, err
 }

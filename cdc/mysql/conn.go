@@ -21,6 +21,7 @@ import (
 type server struct {
 	addr       string
 	version    string
+	number     version
 	maria      bool
 	id         string            // server_uuid; MariaDB: server_id
 	gtid       bool              // positions are GTIDs
@@ -165,7 +166,8 @@ func (f *Feeder) tlsFor(addr string) *tls.Config {
 
 // The variables that an interview asks for; a server that lacks one leaves it out.
 const askedVariables = `'log_bin','binlog_format','binlog_row_image','binlog_row_metadata','gtid_mode','server_uuid',` +
-	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options','read_only'`
+	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options','read_only',` +
+	`'binlog_expire_logs_seconds','expire_logs_days','binlog_transaction_compression'`
 
 func interview(c *conn, addr string) (*server, error) {
 	s := &server{addr: addr, vars: map[string]string{}, collations: map[uint64]string{}}
@@ -174,8 +176,9 @@ func interview(c *conn, addr string) (*server, error) {
 		return nil, err
 	}
 	s.version = rows[0][0]
-	s.maria = strings.Contains(strings.ToLower(s.version), "mariadb")
-	if rows, err = c.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN (" + askedVariables + ")"); err != nil {
+	s.number = parseVersion(s.version)
+	s.maria = s.number.maria
+	if rows, err = c.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN (" + askedVariables + ") OR Variable_name LIKE 'rpl_semi_sync_%'"); err != nil {
 		return nil, err
 	}
 	for _, r := range rows {
@@ -218,6 +221,37 @@ func (c *conn) rows(query string) ([][]string, error) {
 				return nil, err
 			}
 			out[i][j] = strings.Clone(text) // it lies in memory that goes back to the driver's pool
+		}
+	}
+	return out, nil
+}
+
+// first asks the first of the queries that the server knows. The error is the last one's.
+func (c *conn) first(queries []string) (rows []map[string]string, err error) {
+	for _, q := range queries {
+		if rows, err = c.table(q); err == nil || !isMyError(err) {
+			return rows, err
+		}
+	}
+	return nil, err
+}
+
+// table asks for rows by the names of their columns.
+func (c *conn) table(query string) ([]map[string]string, error) {
+	r, err := c.Execute(query)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	out := make([]map[string]string, r.RowNumber())
+	for i := range out {
+		out[i] = map[string]string{}
+		for j, field := range r.Fields {
+			text, err := r.GetString(i, j)
+			if err != nil {
+				return nil, err
+			}
+			out[i][string(field.Name)] = strings.Clone(text)
 		}
 	}
 	return out, nil

@@ -54,13 +54,11 @@ func (f *Feeder) openDump(ctx context.Context, srv *server, at *tracker, why pur
 
 // begin says who we are and asks for the log.
 func (d *dump) begin(srv *server, at *tracker, id uint32) error {
-	// MySQL knows readers by a UUID before the number. It is made of the number, so that one number is one reader.
-	own := uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "cdc reader %d", id)).String()
 	settings := []string{
 		fmt.Sprintf("SET SESSION net_write_timeout = %d", int(netWriteTimeout.Seconds())), // bear with a reader that is held back
 		"SET @master_binlog_checksum = @@GLOBAL.binlog_checksum, @source_binlog_checksum = @@GLOBAL.binlog_checksum",
 		fmt.Sprintf("SET @master_heartbeat_period = %d, @source_heartbeat_period = %[1]d", heartbeatPeriod),
-		fmt.Sprintf("SET @slave_uuid = '%s', @replica_uuid = '%[1]s'", own),
+		fmt.Sprintf("SET @slave_uuid = '%s', @replica_uuid = '%[1]s'", readerUUID(id)),
 	}
 	if srv.maria {
 		settings = append(settings, "SET @mariadb_slave_capability = 4") // we know its GTIDs
@@ -84,6 +82,14 @@ func (d *dump) begin(srv *server, at *tracker, id uint32) error {
 	return d.command(dumpRequest(at, id))
 }
 
+// readerUUID is what MySQL knows a reader by, before the number. It is made of the number, so that one number is one reader.
+func readerUUID(id uint32) string {
+	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "cdc reader %d", id)).String()
+}
+
+// shortHost is a host's name as long as both servers take it.
+func shortHost(name string) string { return name[:min(len(name), 60)] }
+
 // command sends a packet, whose first four bytes are the protocol's.
 func (d *dump) command(body []byte) error {
 	d.ResetSequence()
@@ -93,9 +99,7 @@ func (d *dump) command(body []byte) error {
 // registration is COM_REGISTER_SLAVE: what SHOW REPLICAS tells of us.
 func registration(id uint32) []byte {
 	host, _ := os.Hostname()
-	if len(host) > 60 { // what both servers take
-		host = host[:60]
-	}
+	host = shortHost(host)
 	b := binary.LittleEndian.AppendUint32([]byte{mysql.COM_REGISTER_SLAVE}, id)
 	b = append(append(b, byte(len(host))), host...)
 	b = append(b, 0, 0)                      // user and password: none of the others' business

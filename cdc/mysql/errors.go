@@ -55,6 +55,14 @@ func (f *Feeder) grantHint() string {
 	return fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO %s", quote(f.cfg.User))
 }
 
+// grantHintFor knows that MariaDB has a privilege of its own for asking about replicas, since 10.5.
+func (f *Feeder) grantHintFor(s *server) string {
+	if s.maria && s.number.atLeast(10, 5) {
+		return strings.Replace(f.grantHint(), "REPLICATION CLIENT,", "REPLICATION CLIENT, REPLICA MONITOR,", 1)
+	}
+	return f.grantHint()
+}
+
 // mariaSlaveSameID is MariaDB's own number for the older of two readers, since 10.6; before that it was 1236.
 const mariaSlaveSameID = 4052
 

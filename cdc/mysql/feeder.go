@@ -30,6 +30,10 @@ type Config struct {
 	ServerID uint32
 
 	Include *cdc.Include
+
+	// For Check alone. MaxTTL is how long caches keep values: a log that is kept for less is told. Settle is how long the second
+	// delete waits: commits that may be read from the log longer before they are visible are told. 0: not compared.
+	MaxTTL, Settle time.Duration
 }
 
 // Times of the connection. A server that is silent for readTimeout is taken for dead: it has missed four heartbeats.

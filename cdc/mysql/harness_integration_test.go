@@ -378,7 +378,7 @@ func (b *bed) asOwnUser() func(*Config) {
 	b.Helper()
 	user := b.ownUser()
 	b.exec(b.admin, "CREATE USER '"+user+"'@'%' IDENTIFIED BY 'own-password'",
-		"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '"+user+"'@'%'")
+		"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT /*M!100509 , REPLICA MONITOR */ ON *.* TO '"+user+"'@'%'")
 	b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
 	return func(c *Config) { c.User, c.Password = user, "own-password" }
 }

@@ -10,23 +10,18 @@ import (
 
 // role is what a server is in replication.
 type role struct {
+	known    bool // the account may ask
 	replica  bool
 	caughtUp bool   // its replication runs, and it has applied all that it has received
 	state    string // for people
+	filters  string // what it leaves out, for people
 }
 
 // role asks what the server is; where the account may not ask, it is guessed.
 func (c *conn) role() (role, error) {
-	queries := []string{"SHOW REPLICA STATUS", "SHOW SLAVE STATUS"}
-	if c.server.maria {
-		queries = []string{"SHOW ALL REPLICAS STATUS", "SHOW ALL SLAVES STATUS"}
-	}
-	var err error
-	for _, q := range queries {
-		var rows []map[string]string
-		if rows, err = c.table(q); err == nil {
-			return roleOf(rows), nil
-		}
+	rows, err := c.first(c.server.number.replicaQueries())
+	if err == nil {
+		return roleOf(rows), nil
 	}
 	if !isMyError(err) {
 		return role{}, err
@@ -34,11 +29,11 @@ func (c *conn) role() (role, error) {
 	if !c.server.maria {
 		return role{replica: isOn(c.server.vars["read_only"]), state: "the account may not ask: GRANT REPLICATION CLIENT"}, nil
 	}
-	rows, err := c.rows("SELECT @@GLOBAL.gtid_slave_pos, @@GLOBAL.gtid_binlog_pos")
+	pos, err := c.rows("SELECT @@GLOBAL.gtid_slave_pos, @@GLOBAL.gtid_binlog_pos")
 	if err != nil {
 		return role{}, err
 	}
-	return role{replica: c.server.guessReplica(rows[0][0], rows[0][1]), state: "the account may not ask: GRANT REPLICA MONITOR"}, nil
+	return role{replica: c.server.guessReplica(pos[0][0], pos[0][1]), state: "the account may not ask: GRANT REPLICA MONITOR"}, nil
 }
 
 // guessReplica: it has applied what others wrote, and the latest in its log is not its own.
@@ -51,7 +46,7 @@ func (s *server) guessReplica(slavePos, binlogPos string) bool {
 }
 
 func roleOf(channels []map[string]string) role {
-	r := role{replica: len(channels) > 0, caughtUp: len(channels) > 0}
+	r := role{known: true, replica: len(channels) > 0, caughtUp: len(channels) > 0}
 	for _, ch := range channels {
 		get := func(name string) string {
 			for _, n := range []string{name, strings.NewReplacer("Replica", "Slave", "Source", "Master").Replace(name)} {
@@ -64,6 +59,11 @@ func roleOf(channels []map[string]string) role {
 		io, sql := get("Replica_IO_Running"), get("Replica_SQL_Running")
 		received := get("Source_Log_File") == get("Relay_Source_Log_File") && get("Read_Source_Log_Pos") == get("Exec_Source_Log_Pos")
 		r.caughtUp = r.caughtUp && io == "Yes" && sql == "Yes" && received
+		for _, name := range []string{"Replicate_Do_DB", "Replicate_Ignore_DB", "Replicate_Do_Table", "Replicate_Ignore_Table", "Replicate_Wild_Do_Table", "Replicate_Wild_Ignore_Table"} {
+			if ch[name] != "" {
+				r.filters = strings.TrimSpace(r.filters + " " + name + "=" + ch[name])
+			}
+		}
 		r.state = strings.TrimSpace(fmt.Sprintf("IO %s, SQL %s %s%s", io, sql, get("Last_IO_Error"), get("Last_SQL_Error")))
 	}
 	return r
@@ -74,27 +74,6 @@ const logReplicatedHint = "set log_replica_updates=ON (log_slave_updates=ON) and
 // logsReplicated reports whether a replica writes what it applies into its own log.
 func (s *server) logsReplicated() bool {
 	return isOn(s.vars["log_replica_updates"]) || isOn(s.vars["log_slave_updates"])
-}
-
-// table asks for rows by the names of their columns.
-func (c *conn) table(query string) ([]map[string]string, error) {
-	r, err := c.Execute(query)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	out := make([]map[string]string, r.RowNumber())
-	for i := range out {
-		out[i] = map[string]string{}
-		for _, field := range r.Fields {
-			text, err := r.GetStringByName(i, string(field.Name))
-			if err != nil {
-				return nil, err
-			}
-			out[i][string(field.Name)] = strings.Clone(text)
-		}
-	}
-	return out, nil
 }
 
 // isMyError reports whether it is the server that refuses something.
