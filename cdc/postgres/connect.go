@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -70,25 +69,6 @@ func (f *Feeder) connConfig(host string) (*pgx.ConnConfig, error) {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsStandby
 	}
 	return c, nil
-}
-
-// connect finds the first host that answers and is a primary, or a standby where that is asked for. An answer that another host would give too (a wrong
-// password) ends the search.
-func (f *Feeder) connect(ctx context.Context) (host string, conn *pgx.Conn, err error) {
-	var errs []error
-	for _, host := range f.cfg.Hosts {
-		conn, err := f.connectTo(ctx, host)
-		if err == nil {
-			return host, conn, nil
-		}
-		errs = append(errs, fmt.Errorf("host %s: %w", host, err))
-		for _, state := range []string{stateInvalidPassword, stateInvalidAuth, stateNoDatabase, stateNoPrivilege} {
-			if isState(err, state) {
-				return "", nil, during("connecting to "+host, err)
-			}
-		}
-	}
-	return "", nil, during("connecting", errors.Join(errs...))
 }
 
 func (f *Feeder) connectTo(ctx context.Context, host string) (*pgx.Conn, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"invalidator/cdc"
 )
@@ -166,6 +167,38 @@ func TestF5FailoverLosesTransactions(t *testing.T) {
 	r.stop()
 	now.slotIsFree("invalidator_t")
 	now.start(f, r.position()).stop()
+}
+
+// Of two primaries in the list the newer one is read, though the one that it replaced has come back and stands first.
+func TestF5OldPrimaryComesBack(t *testing.T) {
+	primary, d, standby := pair(t)
+	f := newFeeder(t, d.pairConfig(primary, standby))
+	r := d.start(f, cdc.Position{})
+	d.exec("INSERT INTO u VALUES (1)")
+	r.caughtUp()
+	d.synced(standby, "invalidator_t")
+	d.replicated(standby)
+	saved := r.stop()
+	standby.promote()
+	d.exec("INSERT INTO u VALUES (2)") // on the old one, which nobody stopped
+	now := standby.db("postgres")
+	now.exec("INSERT INTO u VALUES (3)")
+	r = now.start(f, saved)
+	same(t, shown(r.caughtUp()), "c u - {id=3}")
+	r.stop()
+
+	// A host that does not answer holds up nothing.
+	p := newProxy(t, standby.addr)
+	p.freeze()
+	cfg := f.cfg
+	cfg.Hosts = []string{p.addr(), standby.addr}
+	now.slotIsFree(cfg.Slot)
+	begin := time.Now()
+	r = now.start(newFeeder(t, cfg), r.position())
+	if took := time.Since(begin); took > connectTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+	r.stop()
 }
 
 // A standby can be read itself. Its slot is lost by a conflict with what the primary cleans up, which is a gap.
