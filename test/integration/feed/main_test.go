@@ -27,21 +27,23 @@ func (e exit) Run() int {
 
 // pipeline is a configuration for feeders alone: its ring names a node that nobody asks.
 func pipeline(t testing.TB, dbs ...*harness.Database) *harness.Pipeline {
+	return pipelineOf(t, harness.Options{Databases: dbs})
+}
+
+func pipelineOf(t testing.TB, o harness.Options) *harness.Pipeline {
 	var tables []string
-	for _, d := range dbs {
+	for _, d := range o.Databases {
 		tables = append(tables, strconv.Quote(d.Schema+".items"))
 	}
-	return harness.New(t, harness.Options{
-		Databases: dbs,
-		Mappings: map[string]string{"items.yaml": fmt.Sprintf(`
+	o.Mappings = map[string]string{"items.yaml": fmt.Sprintf(`
 version: 1
 team: items
 contact: "#items"
 pools: [item]
 mappings:
   - {name: item, tables: [%s], keys: ["item:{id}:{note}"]}
-`, strings.Join(tables, ", "))},
-		Record: sink.Record{Shards: []sink.Shard{{ID: "s0", Weight: 1, Primary: sink.Node{Addr: "127.0.0.1:1"}}}},
-		Settle: time.Second,
-	})
+`, strings.Join(tables, ", "))}
+	o.Record = sink.Record{Shards: []sink.Shard{{ID: "s0", Weight: 1, Primary: sink.Node{Addr: "127.0.0.1:1"}}}}
+	o.Settle = time.Second
+	return harness.New(t, o)
 }
