@@ -50,6 +50,7 @@ func (c *Config) setDefaults(dir string) {
 		def(&s.TopicPrefix, s.Name)
 		def(&s.MaxRecord, DefaultMaxRecord)
 		def(&s.OnGap, "stop")
+		s.MaxTTL, s.Settle = c.Cache.MaxTTL, c.Cache.Settle
 		if s.Type == "postgres" {
 			def(&s.Publication, "invalidator")
 			def(&s.Slot, "invalidator_"+strings.ToLower(strings.ReplaceAll(s.Name, "-", "_")))
@@ -181,6 +182,9 @@ func (s *Source) problems(add func(format string, args ...any)) {
 	}
 	if len(s.Include) == 0 {
 		add("include is empty (schema.table patterns, such as shop.*)")
+	}
+	if s.Heartbeat < 0 {
+		add("heartbeat is %s (use a duration such as 10s, or leave it out)", s.Heartbeat)
 	}
 	if s.Type == "postgres" && s.Database == "" {
 		add("database is empty (a slot reads one database)")

@@ -78,22 +78,27 @@ type Mappings struct {
 
 // Source is a database that we feed from (Type), or topics that somebody else feeds (Topics).
 type Source struct {
-	Name        string   `yaml:"name"`         // letters, digits, - and _; unique; Debezium's source.name
-	Type        string   `yaml:"type"`         // mysql (MariaDB too) or postgres; empty with topics
-	Hosts       []string `yaml:"hosts"`        // host:port, tried in order
-	User        string   `yaml:"user"`         //
-	Password    Secret   `yaml:"password"`     //
-	TLS         *TLS     `yaml:"tls"`          // absent: no TLS
-	Database    string   `yaml:"database"`     // Postgres: the one database
-	Publication string   `yaml:"publication"`  // Postgres; default "invalidator"
-	Slot        string   `yaml:"slot"`         // Postgres; default "invalidator_" and the name in lower case
-	ServerID    uint32   `yaml:"server_id"`    // MySQL: ours as a replica; default 0: made from the name
-	Include     []string `yaml:"include"`      // schema.table patterns with * and ?; at least one
-	TopicPrefix string   `yaml:"topic_prefix"` // change topics are <prefix>.<schema>.<table>; default the name
-	MaxRecord   Size     `yaml:"max_record"`   // above it a row is written slim; default 1000KiB
-	OnGap       string   `yaml:"on_gap"`       // stop (default) or flush
-	Topics      *Topics  `yaml:"topics"`       //
-	FirstStart  string   `yaml:"first_start"`  // latest, earliest or an RFC 3339 time; must be said with topics, else earliest
+	Name         string        `yaml:"name"`          // letters, digits, - and _; unique; Debezium's source.name
+	Type         string        `yaml:"type"`          // mysql (MariaDB too) or postgres; empty with topics
+	Hosts        []string      `yaml:"hosts"`         // host:port, tried in order
+	User         string        `yaml:"user"`          //
+	Password     Secret        `yaml:"password"`      //
+	TLS          *TLS          `yaml:"tls"`           // absent: no TLS
+	Database     string        `yaml:"database"`      // Postgres: the one database
+	Publication  string        `yaml:"publication"`   // Postgres; default "invalidator"
+	Slot         string        `yaml:"slot"`          // Postgres; default "invalidator_" and the name in lower case
+	Standby      bool          `yaml:"standby"`       // Postgres 16 and newer: read from a standby; the publication is made on the primary
+	Heartbeat    time.Duration `yaml:"heartbeat"`     // Postgres: how often a message is written into its log; default 0: never
+	AllowPartial bool          `yaml:"allow_partial"` // Postgres: a publication that sends only some rows or columns is no error
+	ServerID     uint32        `yaml:"server_id"`     // MySQL: ours as a replica; default 0: made from the name
+	Include      []string      `yaml:"include"`       // schema.table patterns with * and ?; at least one
+	TopicPrefix  string        `yaml:"topic_prefix"`  // change topics are <prefix>.<schema>.<table>; default the name
+	MaxRecord    Size          `yaml:"max_record"`    // above it a row is written slim; default 1000KiB
+	OnGap        string        `yaml:"on_gap"`        // stop (default) or flush
+	Topics       *Topics       `yaml:"topics"`        //
+	FirstStart   string        `yaml:"first_start"`   // latest, earliest or an RFC 3339 time; must be said with topics, else earliest
+
+	MaxTTL, Settle time.Duration `yaml:"-"` // the cache's, for a source's check
 }
 
 // Topics are change topics that somebody else feeds.

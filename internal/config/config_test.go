@@ -45,7 +45,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 	}
 	var spelled strings.Builder
 	for l := range strings.Lines(string(data)) {
-		for _, d := range []string{"group:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "first_start: earliest", "publication:", "slot:", "replay:"} {
+		for _, d := range []string{"group:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:"} {
 			if strings.Contains(l, "# "+d) && strings.HasPrefix(strings.TrimSpace(l), "# ") {
 				l = strings.Replace(l, "# ", "", 1)
 				break
@@ -66,7 +66,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 	}
 	for i := range a.Sources {
 		x, y := a.Sources[i], b.Sources[i]
-		if x.Slot != y.Slot || x.OnGap != y.OnGap || x.FirstStart != y.FirstStart || x.MaxRecord != y.MaxRecord || x.TopicPrefix != y.TopicPrefix || x.Publication != y.Publication {
+		if x.Slot != y.Slot || x.OnGap != y.OnGap || x.FirstStart != y.FirstStart || x.MaxRecord != y.MaxRecord || x.TopicPrefix != y.TopicPrefix || x.Publication != y.Publication || x.Standby != y.Standby || x.Heartbeat != y.Heartbeat || x.AllowPartial != y.AllowPartial {
 			t.Errorf("source %s:\n%+v\n%+v", x.Name, x, y)
 		}
 	}
@@ -94,6 +94,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"table of Debezium", "sources:\n  - {name: s, topics: {pattern: a, table: a.b}, first_start: latest}\n", `are for format unwrapped`},
 		{"topic prefix", "sources:\n  - {name: s, type: mysql, hosts: [a:1], user: u, include: [a.b], topic_prefix: 'a b'}\n", `c.yaml:2: source s: topic_prefix "a b"`},
 		{"own topic prefix", "kafka: {topic_prefix: 'a/b'}\n", `c.yaml:1: topic_prefix "a/b"`},
+		{"heartbeat", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], heartbeat: -1s}\n", `c.yaml:2: source s: heartbeat is -1s`},
 		{"slot", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], slot: Shop-1}\n", `c.yaml:2: source s: slot "Shop-1"`},
 		{"negative connections", "cache:\n  node: {connections: -1}\n", "c.yaml:2: connections is -1"},
 		{"negative partitions", "kafka:\n  partitions: -1\n", "c.yaml:2: partitions is -1"},
