@@ -17,7 +17,7 @@ type Kafka struct {
 	Brokers     []string `yaml:"brokers"`      // host:port; at least one
 	TLS         *TLS     `yaml:"tls"`          // absent: no TLS
 	SASL        *SASL    `yaml:"sasl"`         // absent: no authentication
-	Group       string   `yaml:"group"`        // the workers' consumer group; default "invalidator"
+	Group       string   `yaml:"group"`        // the workers' consumer group; default "invalidator". The feeders of a source have <group>.feed.<source>
 	TopicPrefix string   `yaml:"topic_prefix"` // of our own topics; default "invalidator"
 	Replication int      `yaml:"replication"`  // of topics that we make; default 0: three, or the number of brokers if fewer
 	Partitions  int      `yaml:"partitions"`   // of a change topic that we make; default 8
@@ -94,7 +94,7 @@ type Source struct {
 	Include      []string      `yaml:"include"`       // schema.table patterns with * and ?; at least one
 	TopicPrefix  string        `yaml:"topic_prefix"`  // change topics are <prefix>.<schema>.<table>; default the name
 	MaxRecord    Size          `yaml:"max_record"`    // above it a row is written slim; default 1000KiB
-	OnGap        string        `yaml:"on_gap"`        // stop (default) or flush
+	OnGap        string        `yaml:"on_gap"`        // stop (default): a gap stands until it is accepted; flush: it accepts itself, and asks for a flush
 	Topics       *Topics       `yaml:"topics"`        //
 	FirstStart   string        `yaml:"first_start"`   // latest, earliest or an RFC 3339 time; must be said with topics, else earliest
 

@@ -1,4 +1,5 @@
-// Package feed runs one cdc.Feeder a source: encodes each change, produces it, and moves the source's position.
+// Package feed leads sources: it runs a source's cdc.Feeder while this process leads it, encodes each change, produces it, and
+// moves the source's position.
 //
 // The invariant: a position is saved to the state topic only when every record before it is acknowledged by the broker,
 // and confirmed to the source only after it is saved. A crash at any point sends a suffix again and skips nothing. The
@@ -10,10 +11,14 @@
 // suffixes repeated. Each source holds at most a fixed number of bytes of unacknowledged records; beyond that, and while
 // Kafka is away, its feeder waits.
 //
-// Each run of a source takes the next generation after the highest on the state topic and removes the older ones once it
-// has saved a position of its own. Of two processes that feed the same source, the one that started later wins, and the
-// other only writes changes again; choosing one leader among several is not done here. A gap that a run meets because the
-// other has moved on meanwhile is none: the next run begins where the other came to.
+// Of the processes that run a source, one leads (changelog.Lead) and the others stand by. Positions carry the leader's
+// generation, and the highest counts: a leader that was stopped and wakes up writes changes again, at worst. A run begins only
+// once the brokers confirm that this process leads; one under way goes on while they cannot be asked.
+//
+// What is lost is a gap (internal/gap), durable before anything passes it. One that no run can go over stops its source until
+// it is accepted; pass says in which order it is passed, and why a crash at each step loses nothing. A loss inside a log that
+// can be read on stops nothing, and every row of its tables counts as changed. A gap that a run meets because another
+// process has moved the source on meanwhile is none.
 //
 // Callers: internal/app, which makes the service's own topics first (changelog.EnsureTopics).
 package feed

@@ -79,8 +79,7 @@ func TestKilledFeederLosesNothing(t *testing.T) {
 	}
 }
 
-// Two feeders of the same sources are not useful and lose nothing: neither takes the other's progress for a gap, and when one
-// dies the other goes on.
+// Of two feeders of the same sources one leads. Neither takes the other's progress for a gap, and when one dies the other goes on.
 func TestTwoFeedersOfTheSameSources(t *testing.T) {
 	var writers []*writer
 	var dbs []*harness.Database
