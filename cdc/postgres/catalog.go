@@ -155,7 +155,7 @@ func (t tableInfo) id(database string) cdc.TableID {
 	return cdc.TableID{Database: database, Schema: t.Schema, Table: t.Table}
 }
 
-// $1 is the publication. An index serves as identity only where it is valid and checked at once. A partitioned table is
+// $1 is the publication, $2 a table that is asked for alone, with its partitions; 0 asks for all. An index serves as identity only where it is valid and checked at once. A partitioned table is
 // published for its partitions, those to come too: they inherit its primary key, but no other identity. A partition was made
 // as one where the same transaction made its row type and attached it.
 const listTables = `
@@ -169,16 +169,17 @@ link AS (
     FROM pg_class c, pg_partition_ancestors(c.oid) a
     JOIN pg_inherits i ON i.inhrelid = a.relid JOIN pg_class ac ON ac.oid = a.relid JOIN pg_type y ON y.oid = ac.reltype
     WHERE c.relispartition GROUP BY c.oid),
-leaf AS (
-    SELECT r.oid AS root, pc.oid, pn.nspname::text AS schema, pc.relname::text AS name, identity.ok, coalesce(link.born, false) AS born
-    FROM pg_class r, pg_partition_tree(r.oid) l
+leaves AS (
+    SELECT r.oid, bool_and(identity.ok) AS ok, array_agg(pn.nspname::text ORDER BY pc.oid) AS schemas, array_agg(pc.relname::text ORDER BY pc.oid) AS names,
+           array_agg(pc.oid ORDER BY pc.oid) AS oids, array_agg(coalesce(link.born, false) ORDER BY pc.oid) AS born
+    FROM (SELECT oid FROM pg_class WHERE relkind = 'p') r, pg_partition_tree(r.oid) l
     JOIN pg_class pc ON pc.oid = l.relid JOIN pg_namespace pn ON pn.oid = pc.relnamespace JOIN identity ON identity.oid = pc.oid
     LEFT JOIN link ON link.oid = pc.oid
-    WHERE r.relkind = 'p' AND l.isleaf)
+    WHERE l.isleaf GROUP BY r.oid)
 SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::oid ELSE 0 END, coalesce(r.oid, 0),
        coalesce(link.xids, ''), coalesce(link.born, false),
        c.relkind = 'f', c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
-       identity.ok AND NOT EXISTS (SELECT FROM leaf WHERE leaf.root = c.oid AND NOT leaf.ok),
+       identity.ok AND coalesce(leaves.ok, true),
        pg_has_role(c.relowner, 'USAGE'),
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
@@ -188,15 +189,13 @@ SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN 
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
        coalesce(t.attnames, '{}')::text[],
        t.rowfilter IS NOT NULL, coalesce(t.rowfilter, ''),
-       ARRAY(SELECT leaf.schema FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
-       ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
-       ARRAY(SELECT leaf.oid FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name),
-       ARRAY(SELECT leaf.born FROM leaf WHERE leaf.root = c.oid ORDER BY leaf.schema, leaf.name)
+       coalesce(leaves.schemas, '{}'), coalesce(leaves.names, '{}'), coalesce(leaves.oids, '{}'), coalesce(leaves.born, '{}')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
-LEFT JOIN link ON link.oid = c.oid
+LEFT JOIN link ON link.oid = c.oid LEFT JOIN leaves ON leaves.oid = c.oid
 LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1)
 LEFT JOIN pg_publication_tables t ON t.pubname = $1 AND t.schemaname = n.nspname AND t.tablename = c.relname
 WHERE c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+  AND ($2::oid = 0 OR c.oid = $2 OR c.oid IN (SELECT relid FROM pg_partition_tree($2::oid::regclass)))
 ORDER BY 1, 2`
 
 // everWritten reports whether a table, or a partition of it, may ever have had a row: a table that was filled has pages, but
@@ -215,18 +214,22 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// listTablesOf lists every table of the database, as publication sends it.
-func listTablesOf(ctx context.Context, conn querier, publication string) ([]tableInfo, error) {
+// listTablesOf lists every table of the database, or one and its partitions, as publication sends it.
+func listTablesOf(ctx context.Context, conn querier, publication string, one uint32) ([]tableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	rows, _ := conn.Query(ctx, listTables, publication)
+	rows, _ := conn.Query(ctx, listTables, publication, one)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tableInfo])
 	return all, during("listing tables", err)
 }
 
 // listIncluded lists the tables that include chooses.
 func listIncluded(ctx context.Context, conn querier, publication string, include *cdc.Include) ([]tableInfo, error) {
-	all, err := listTablesOf(ctx, conn, publication)
+	return listOneIncluded(ctx, conn, publication, include, 0)
+}
+
+func listOneIncluded(ctx context.Context, conn querier, publication string, include *cdc.Include, one uint32) ([]tableInfo, error) {
+	all, err := listTablesOf(ctx, conn, publication, one)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // tables looks at the publication, and at every table that it holds or that is included.
 func (c *checker) tables(ctx context.Context, conn *pgx.Conn, server serverInfo, pub *publicationInfo) error {
-	all, err := listTablesOf(ctx, conn, c.f.cfg.Publication)
+	all, err := listTablesOf(ctx, conn, c.f.cfg.Publication, 0)
 	if err != nil {
 		return err
 	}

@@ -106,19 +106,41 @@ type differences struct {
 // compare brings m up to date with tables, which match chooses, and says what changed. The first look at a publication finds
 // no difference.
 func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differences {
-	var d differences
 	first := m.Tables == nil
 	before := m.clone()
 	if first {
 		m.Tables = map[string]map[string]known{}
 	}
-	current := map[tableName]known{}
+	d := m.take(tables, before, first)
+	current := make(map[tableName]tableInfo, len(tables))
+	for _, t := range tables {
+		current[t.name()] = t
+	}
+	for _, name := range before.names() {
+		t, ok := current[name]
+		if ok && (t.Listed || t.Published) {
+			continue
+		}
+		m.forget(name)
+		if !match(name) { // not included any more: should it be again, it joins anew
+			continue
+		}
+		was, _ := before.get(name)
+		if !ok || t.OID != was.OID || t.Root != was.Root {
+			d.gone = append(d.gone, name)
+		}
+	}
+	return d
+}
+
+// take brings m up to date with some of the tables; before is m as it was.
+func (m *memory) take(tables []tableInfo, before *memory, first bool) differences {
+	var d differences
 	for _, t := range tables {
 		if !t.Listed && !t.Published {
 			continue
 		}
 		now := t.known()
-		current[t.name()] = now
 		m.put(t.name(), now)
 		was, ok := before.get(t.name())
 		if first || ok && was == now {
@@ -131,20 +153,6 @@ func (m *memory) compare(tables []tableInfo, match func(tableName) bool) differe
 			ok && was.OID == now.OID && now.Member != 0 && was.Member == now.Member
 		if !listed && !before.holds(now) && !bornInto(t, tables, before) {
 			d.joined = append(d.joined, t)
-		}
-	}
-	for _, name := range before.names() {
-		if _, ok := current[name]; ok {
-			continue
-		}
-		m.forget(name)
-		if !match(name) { // not included any more: should it be again, it joins anew
-			continue
-		}
-		was, _ := before.get(name)
-		i := slices.IndexFunc(tables, func(t tableInfo) bool { return t.name() == name })
-		if i < 0 || tables[i].OID != was.OID || tables[i].Root != was.Root {
-			d.gone = append(d.gone, name)
 		}
 	}
 	return d

@@ -140,23 +140,33 @@ func (f *Feeder) alter(ctx context.Context, conn *pgx.Conn, add *tableInfo) erro
 				return err
 			}
 		}
-		return f.remember(ctx, tx)
+		return f.remember(ctx, tx, add)
 	})
 }
 
-// remember renews the memory and writes the notice.
-func (f *Feeder) remember(ctx context.Context, tx pgx.Tx) error {
+// remember renews the memory, of all tables or of one that was added and its partitions, and writes the notice.
+func (f *Feeder) remember(ctx context.Context, tx pgx.Tx, one *tableInfo) error {
 	pub, err := findPublication(ctx, tx, f.cfg.Publication)
 	if err != nil || pub == nil || !pub.ours() {
 		return err
 	}
-	tables, err := listIncluded(ctx, tx, f.cfg.Publication, f.cfg.Include)
+	only := uint32(0)
+	if one != nil {
+		only = one.OID
+	}
+	tables, err := listOneIncluded(ctx, tx, f.cfg.Publication, f.cfg.Include, only)
 	if err != nil {
 		return err
 	}
 	all := parseMemories(pub.Comment)
 	was := all.comment()
-	d := all.of(f.cfg.Slot).compare(tables, f.matches)
+	m := all.of(f.cfg.Slot)
+	var d differences
+	if one == nil || m.Tables == nil {
+		d = m.compare(tables, f.matches)
+	} else {
+		d = m.take(tables, m.clone(), false)
+	}
 	n := notice{Slot: f.cfg.Slot, Gone: d.gone}
 	for _, t := range d.joined {
 		if err := lockTable(ctx, tx, t); err != nil { // also where another's hand added it, without this lock
@@ -221,7 +231,7 @@ func (f *Feeder) createPublication(ctx context.Context, s *session, tables []tab
 		if _, err := tx.Exec(limited, f.commentStatement(publicationComment)); err != nil {
 			return err
 		}
-		return f.remember(limited, tx)
+		return f.remember(limited, tx, nil)
 	})
 	switch {
 	case isTaken(err): // another feeder of the same database made it meanwhile
