@@ -27,8 +27,9 @@ func (p Position) IsZero() bool { return p == Position{} }
 
 // Feeder reads one source's log. One process runs one Feeder a source, and never two Runs of it at once.
 type Feeder interface {
-	// Check asks the source whether it can be fed, before anything starts, and changes nothing there. It returns what it
-	// found, mildest last; the error is for a source that could not be asked at all.
+	// Check asks the source whether it can be fed, and changes nothing there. It is called before anything starts, and from
+	// time to time while Run runs, from another goroutine. It returns what it found, mildest last; the error is for a source
+	// that could not be asked at all.
 	Check(ctx context.Context) ([]Finding, error)
 
 	// Run hands every change of the included tables after from to out, in commit order, and blocks until ctx ends (nil),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -323,6 +324,71 @@ func TestAGapThatIsNoneAnyMore(t *testing.T) {
 			t.Errorf("%+v %v", again, err)
 		}
 	})
+}
+
+// What cannot be written again keeps the source where it stands: the position does not pass it.
+func TestNoPositionPassesWhatIsNotWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newBench(t), newFakeFeeder()
+		b.lose(f, cdc.GapError{Err: errors.New("lacks them"), UndoneText: "u:1", Undone: func(*cdc.RowChange) bool { return true }})
+		fault := b.Fault(produceFault(usersTopic, kerr.TopicAuthorizationFailed))
+		s := shop(f, "user")
+		s.OnGapFlush = true
+		b.start(s)
+		time.Sleep(time.Minute)
+		if c := b.gap(); c.State() != gap.Accepted || b.saved().Position.Pos != 3 {
+			t.Errorf("%s, position %d", c.State(), b.saved().Position.Pos)
+		}
+		if told := b.log.with("allow this user to write"); len(told) == 0 || len(told) > 3 {
+			t.Errorf("told %d times: %s", len(told), told)
+		}
+		fault.Remove()
+		time.Sleep(2 * time.Minute)
+		if c := b.gap(); c.State() != gap.Closed || c.Passage.Reissued != 2 || b.saved().Position.Pos != 4 {
+			t.Errorf("%+v, position %d", c.Passage, b.saved().Position.Pos)
+		}
+		if n := len(b.Records(t, usersTopic)); n != 4 {
+			t.Errorf("%d records", n)
+		}
+	})
+}
+
+// A source that cannot be made to go on is tried again, and told once.
+func TestASourceThatCannotRestartIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newBench(t), newFakeFeeder()
+		b.lose(f, errPurged)
+		stuck := &stuckFeeder{fakeFeeder: f}
+		stuck.err.Store(true)
+		s := shop(stuck, "user")
+		s.OnGapFlush = true
+		b.start(s)
+		time.Sleep(2 * time.Minute)
+		if c := b.gap(); c.State() != gap.Accepted || b.saved().Position.Pos != 3 || len(b.flushes()) != 0 {
+			t.Errorf("%s, position %d, asked for %s", c.State(), b.saved().Position.Pos, b.flushes())
+		}
+		if n := len(b.log.with("no rights")); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		stuck.err.Store(false)
+		time.Sleep(2 * time.Minute)
+		if c := b.gap(); c.State() != gap.Closed || b.saved().Position.Pos != 4 {
+			t.Errorf("%s, position %d", c.State(), b.saved().Position.Pos)
+		}
+	})
+}
+
+// stuckFeeder cannot restart while err is set.
+type stuckFeeder struct {
+	*fakeFeeder
+	err atomic.Bool
+}
+
+func (f *stuckFeeder) Restart(ctx context.Context) (cdc.Position, error) {
+	if f.err.Load() {
+		return cdc.Position{}, &cdc.SourceError{Source: "shop", Err: errors.New("no rights"), Hint: "grant them"}
+	}
+	return f.fakeFeeder.Restart(ctx)
 }
 
 // After a failover without our last transactions: their records are written again before the position moves.

@@ -65,8 +65,8 @@ func (s *source) kafka() changelog.Options {
 
 func (s *source) supervise(ctx context.Context) {
 	var wait time.Duration
+	s.metrics.state.Set(stateStarting) // and then what the last run came to, until one feeds
 	for {
-		s.metrics.state.Set(stateStarting)
 		begin := time.Now()
 		progress, err := s.run(ctx)
 		if ctx.Err() == nil && errors.Is(err, changelog.ErrNotLeader) {
