@@ -88,6 +88,17 @@ func (t *catalogue) of(database string) (list []cdc.TableID) {
 	return list
 }
 
+// beyond lists the known tables that another Include does not choose.
+func (t *catalogue) beyond(earlier *cdc.Include) (list []cdc.TableID) {
+	for id := range t.known {
+		if !earlier.Match(id.Schema, id.Table) {
+			list = append(list, id)
+		}
+	}
+	slices.SortFunc(list, func(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) })
+	return list
+}
+
 // all lists the databases of all known tables.
 func (t *catalogue) all() (list []cdc.TableID) {
 	for id := range t.known {

@@ -30,6 +30,10 @@ func (f *Feeder) classify(err error, at cdc.Position) error {
 	if se := (*cdc.SourceError)(nil); errors.As(err, &se) {
 		return err
 	}
+	if errors.Is(err, errBadEvent) {
+		return &cdc.SourceError{Source: f.cfg.Name, At: at, Err: plain(err), Retry: true,
+			Hint: "the log is damaged there, or holds what this program does not know; it is read again"}
+	}
 	me := (*mysql.MyError)(nil)
 	if !errors.As(err, &me) {
 		// Nothing that the server said: the network, a timeout, a shutdown.

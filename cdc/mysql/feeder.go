@@ -31,6 +31,9 @@ type Config struct {
 
 	Include *cdc.Include
 
+	// Earlier is what was included when the saved position was made: other tables join from there on. nil: the same.
+	Earlier *cdc.Include
+
 	// For Check alone. MaxTTL is how long caches keep values: a log that is kept for less is told. Settle is how long the second
 	// delete waits: commits that may be read from the log longer before they are visible are told. 0: not compared.
 	MaxTTL, Settle time.Duration
@@ -125,6 +128,11 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	start := track.position()
 	if err := out.Started(ctx, start); err != nil {
 		return err
+	}
+	if joined := r.tables.beyond(c.server.folded(f.cfg.Earlier)); !from.IsZero() && f.cfg.Earlier != nil && len(joined) > 0 {
+		if err := out.Joined(ctx, joined, start); err != nil {
+			return err
+		}
 	}
 	s, err := f.openStream(ctx, c.server, track)
 	if err != nil {

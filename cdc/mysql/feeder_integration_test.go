@@ -47,6 +47,51 @@ func TestStreamsAndResumes(t *testing.T) {
 	})
 }
 
+// Tables that were not included when the position was saved join from there on; nobody else does.
+func TestTablesJoin(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)", "CREATE TABLE v (id INT PRIMARY KEY)")
+		old, _ := cdc.NewInclude([]string{b.db + ".u"})
+		tp := b.run(b.feeder(func(c *Config) { c.Include, c.Earlier = old, old }), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1)", "INSERT INTO v VALUES (1)")
+		tp.take(1)
+		tp.stop()
+		again := b.run(b.feeder(func(c *Config) { c.Earlier = old }), tp.last())
+		b.do("INSERT INTO v VALUES (2)", "CREATE TABLE w (id INT PRIMARY KEY)", "INSERT INTO w VALUES (3)")
+		again.until("the last row", func() bool {
+			return len(again.changes) > 0 && text(again.changes[len(again.changes)-1]) == "w c - {id=3}"
+		})
+		if want := []cdc.TableID{{Schema: b.db, Table: "v"}}; !slices.Equal(again.joined, want) || len(tp.joined) > 0 {
+			t.Errorf("joined %v and before %v, want %v", again.joined, tp.joined, want)
+		}
+	})
+}
+
+// What lies behind a place can be asked in bytes.
+func TestLag(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, t LONGTEXT)")
+		f := b.feeder()
+		tp := b.run(f, cdc.Position{})
+		b.do("INSERT INTO u VALUES (1, 'x')")
+		tp.take(1)
+		at := tp.last()
+		b.do("INSERT INTO u VALUES (2, REPEAT('x', 1000000))")
+		tp.take(2)
+		before, err := f.Lag(t.Context(), at)
+		if err != nil || before < 1_000_000 {
+			t.Errorf("behind by %d, %v", before, err)
+		}
+		if now, err := f.Lag(t.Context(), tp.last()); err != nil || now > before-1_000_000 {
+			t.Errorf("then by %d, %v", now, err)
+		}
+		at.ServerUUID = "another"
+		if _, err := f.Lag(t.Context(), at); err == nil {
+			t.Error("another server's place has a lag")
+		}
+	})
+}
+
 // A new source misses nothing that commits after Started, even before the dump has begun.
 func TestNothingIsLostAtTheStart(t *testing.T) {
 	onBoth(t, func(b *bed) {

@@ -200,3 +200,15 @@ func TestUndone(t *testing.T) {
 		}
 	}
 }
+
+func TestBytesBehind(t *testing.T) {
+	logs := [][]string{{"binlog.000009", "100", "No"}, {"binlog.000010", "500", "No"}, {"binlog.000011", "70", "No"}}
+	for at, want := range map[place]int64{{"binlog.000009", 40}: 630, {"binlog.000010", 500}: 70, {"binlog.000011", 70}: 0, {"binlog.000008", 4}: 670} {
+		if got, err := bytesBehind(logs, at); got != want || err != nil {
+			t.Errorf("%v: %d, %v; want %d", at, got, err, want)
+		}
+	}
+	if _, err := bytesBehind(logs, place{}); err == nil {
+		t.Error("a place without a file has a lag")
+	}
+}

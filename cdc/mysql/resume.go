@@ -1,8 +1,11 @@
 package mysql
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -139,8 +142,8 @@ func (c *conn) begunAnew(p place) (string, error) {
 		if l[0] != p.file {
 			continue
 		}
-		var size uint64
-		if _, err := fmt.Sscan(l[1], &size); err != nil {
+		size, err := strconv.ParseUint(l[1], 10, 64)
+		if err != nil {
 			return "", err
 		}
 		if size < p.pos {
@@ -169,4 +172,47 @@ func (c *conn) beginsGroup(p place) (string, error) {
 		return fmt.Sprintf("at %s:%d is the middle of a transaction (%s)", p.file, p.pos, kind), nil
 	}
 	return "", nil
+}
+
+// Lag asks how many bytes of log lie between a place that was handed over and the log's end. The error is for a place that has no
+// file (it was never read), or that is another server's.
+func (f *Feeder) Lag(ctx context.Context, at cdc.Position) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, addr := range f.cfg.Hosts {
+		c, err := f.connectTo(ctx, addr)
+		if err != nil || c.server.id != at.ServerUUID {
+			if err == nil {
+				c.close()
+			}
+			continue
+		}
+		defer c.close()
+		logs, err := c.rows("SHOW BINARY LOGS")
+		if err != nil {
+			return 0, f.classify(fmt.Errorf("asking %s for the size of its log: %w", addr, err), at)
+		}
+		return bytesBehind(logs, place{at.File, at.Pos})
+	}
+	return 0, f.fail(errors.New("the server that the position is of does not answer"), "", true)
+}
+
+// bytesBehind adds up what lies behind a place, from names and sizes of log files.
+func bytesBehind(logs [][]string, p place) (lag int64, err error) {
+	if p.file == "" {
+		return 0, errors.New("the position names no place in a file")
+	}
+	for _, l := range logs {
+		size, err := strconv.ParseInt(l[1], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the size of %s: %w", l[0], err)
+		}
+		switch n := fileNumber(l[0]); {
+		case n == fileNumber(p.file):
+			lag += max(0, size-int64(p.pos))
+		case n > fileNumber(p.file):
+			lag += size
+		}
+	}
+	return lag, nil
 }
