@@ -136,6 +136,12 @@ func (t *Term) Confirm(ctx context.Context) error {
 	case errors.Is(refused, kerr.UnknownMemberID), errors.Is(refused, kerr.IllegalGeneration), errors.Is(refused, kerr.FencedInstanceID):
 		t.end(ErrNotLeader)
 		return ErrNotLeader
+	case errors.Is(refused, kerr.UnknownTopicOrPartition), errors.Is(refused, kerr.UnknownTopicID):
+		// It was removed, and perhaps made again: the client must meet it anew, which begins a new term.
+		t.cl.PurgeTopicsFromConsuming(t.c.o.Topic)
+		t.cl.AddConsumeTopics(t.c.o.Topic)
+		t.cl.PauseFetchTopics(t.c.o.Topic)
+		return fmt.Errorf("asking whether this process still leads %s: %w (start a feeder again: it makes %s)", t.c.o.Group, refused, t.c.o.Topic)
 	case refused != nil:
 		return fmt.Errorf("asking whether this process still leads %s: %w", t.c.o.Group, refused)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -256,6 +257,32 @@ func TestSourcesAreSpread(t *testing.T) {
 		}
 		if led[""] != 0 {
 			t.Errorf("%d have no leader", led[""])
+		}
+	})
+}
+
+// A topic that somebody removes ends no leadership. What begins only where that is sure says what to do.
+func TestTheLeadersTopicIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, o := changelogtest.Start(t), newOffice()
+		o.stand(t, c, "a", "g")
+		time.Sleep(5 * time.Second)
+		must(t, c.DeleteTopic(c.Names.Leader))
+		for range 12 {
+			time.Sleep(5 * time.Second)
+			if o.of("g") != "a" {
+				t.Fatal("it gave up")
+			}
+		}
+		err := o.term("g").Confirm(t.Context())
+		if err == nil || errors.Is(err, changelog.ErrNotLeader) || !strings.Contains(err.Error(), "start a feeder again: it makes "+c.Names.Leader) {
+			t.Errorf("%v", err)
+		}
+		_, err = changelog.EnsureTopics(t.Context(), c.Admin(t), changelog.Settings{}.Own())
+		must(t, err)
+		time.Sleep(10 * time.Second)
+		if err := o.term("g").Confirm(t.Context()); err != nil || o.of("g") != "a" {
+			t.Errorf("%q leads, %v", o.of("g"), err)
 		}
 	})
 }
