@@ -13,17 +13,18 @@ import (
 
 // column is how one column of a table version is read.
 type column struct {
-	name     string
-	kind     byte // MYSQL_TYPE_*, with ENUM and SET found out
-	meta     uint16
-	length   int // of STRING: declared bytes
-	unsigned bool
-	charset  string   // binaryCharset for bytes; empty where there is none
-	labels   []string // of ENUM and SET, in UTF-8
-	labelErr string   // why there are none
-	special  string   // MariaDB's types that look like BINARY in the log: "uuid", "inet6", "inet4"
-	doubt    string   // why its bytes may mean something else
-	hidden   bool     // of a functional index: it is in the row, and no column of the table
+	name       string
+	kind       byte // MYSQL_TYPE_*, with ENUM and SET found out
+	meta       uint16
+	length     int // of STRING: declared bytes
+	unsigned   bool
+	charset    string   // binaryCharset for bytes; empty where there is none
+	labels     []string // of ENUM and SET, in UTF-8
+	labelErr   string   // why there are none
+	special    string   // MariaDB's types that look like BINARY in the log: "uuid", "inet6", "inet4"
+	compressed bool     // MariaDB's COMPRESSED
+	doubt      string   // why its bytes may mean something else
+	hidden     bool     // of a functional index: it is in the row, and no column of the table
 }
 
 // unpackString finds out what a STRING column is: its meta holds the real type, and two bits of the length.
@@ -75,8 +76,14 @@ func (c *column) value(in *cursor, json *jsonDecoder) (cdc.Value, error) {
 	case mysql.MYSQL_TYPE_STRING:
 		return c.characters(in.prefixed(lengthBytes(c.length))), nil
 	case mysql.MYSQL_TYPE_VARCHAR, mysql.MYSQL_TYPE_VAR_STRING:
+		if c.compressed {
+			return c.unpacked(in.prefixed(lengthBytes(int(c.meta) + 1))), nil
+		}
 		return c.characters(in.prefixed(lengthBytes(int(c.meta)))), nil
 	case mysql.MYSQL_TYPE_BLOB:
+		if c.compressed {
+			return c.unpacked(in.prefixed(int(c.meta))), nil
+		}
 		return c.characters(in.prefixed(int(c.meta))), nil
 	case mysql.MYSQL_TYPE_GEOMETRY, mysql.MYSQL_TYPE_VECTOR:
 		return cdc.Value{Kind: cdc.Bytes, S: in.prefixed(int(c.meta))}, nil
@@ -140,6 +147,15 @@ func float(v float64, bits int) cdc.Value {
 		format = 'e'
 	}
 	return cdc.Value{Kind: cdc.Float, S: strconv.FormatFloat(v, format, -1, bits)}
+}
+
+// unpacked is the value of a COMPRESSED column.
+func (c *column) unpacked(s string) cdc.Value {
+	s, err := uncompressed(s)
+	if err != nil {
+		return unclear("%v", err)
+	}
+	return c.characters(s)
 }
 
 // characters is the value of a column of text or of bytes.

@@ -92,6 +92,18 @@ func TestLag(t *testing.T) {
 	})
 }
 
+// While nothing is written it is said again and again that all was read, as of now.
+func TestIdle(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1)")
+		tp.take(1)
+		read, n := time.Now(), len(tp.commits)
+		tp.until("a word", func() bool { return len(tp.commits) > n && tp.commits[len(tp.commits)-1].time.After(read) })
+	})
+}
+
 // A new source misses nothing that commits after Started, even before the dump has begun.
 func TestNothingIsLostAtTheStart(t *testing.T) {
 	onBoth(t, func(b *bed) {

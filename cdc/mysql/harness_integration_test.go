@@ -132,10 +132,12 @@ type tape struct {
 	commits []commit
 	losses  []cdc.Loss
 	joined  []cdc.TableID
-	hold    func(*cdc.RowChange) error // asked before a change is recorded
-	atStart func()                     // done within Started
-	light   bool                       // changes are not recorded
-	news    chan struct{}              // closed and renewed at each call
+
+	beforeLoss cdc.Position               // the last that was told before the last loss
+	hold       func(*cdc.RowChange) error // asked before a change is recorded
+	atStart    func()                     // done within Started
+	light      bool                       // changes are not recorded
+	news       chan struct{}              // closed and renewed at each call
 
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -196,7 +198,8 @@ func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
 }
 
 func (tp *tape) Lost(_ context.Context, l cdc.Loss) error {
-	tp.tell(func() { tp.losses = append(tp.losses, l) })
+	at := tp.last()
+	tp.tell(func() { tp.losses, tp.beforeLoss = append(tp.losses, l), at })
 	return nil
 }
 

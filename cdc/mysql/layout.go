@@ -21,30 +21,23 @@ type layout struct {
 	key         []string     // names of the primary key's columns, in its order; empty for none
 }
 
-// MariaDB's types for compressed columns, whose numbers MySQL does not use.
-const (
-	mariaBlobCompressed    = 140
-	mariaVarcharCompressed = 141
-)
-
 // hiddenPrefix begins the names of the columns that stand for functional indexes.
 const hiddenPrefix = "!hidden!"
 
 // newLayout reads a table map event that names its columns, or else takes what it lacks from the schema, which is nil
 // where the event needs none, and where it is unknown for a reason.
-func newLayout(id cdc.TableID, e *replication.TableMapEvent, srv *server, schema *tableSchema, unknown error) (*layout, error) {
+func newLayout(id cdc.TableID, e *replication.TableMapEvent, srv *server, compressed []bool, schema *tableSchema, unknown error) (*layout, error) {
 	l := &layout{id: id}
 	l.list = make([]column, e.ColumnCount)
 	for i := range l.list {
 		c := &l.list[i]
 		c.kind, c.meta = e.ColumnType[i], e.ColumnMeta[i]
+		c.compressed = compressed != nil && compressed[i]
 		switch c.kind {
 		case mysql.MYSQL_TYPE_STRING:
 			c.unpackString()
 		case mysql.MYSQL_TYPE_JSON:
 			l.jsonColumns++
-		case mariaBlobCompressed, mariaVarcharCompressed:
-			return nil, fmt.Errorf("column %d is COMPRESSED, which cannot be read", i+1)
 		}
 	}
 	if len(e.ColumnName) > 0 {

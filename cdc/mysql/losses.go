@@ -14,7 +14,6 @@ const lossWindow = time.Second
 // losses are those that are still to be told.
 type losses struct {
 	since time.Time // of the first
-	at    time.Time // commit time of the last transaction whose position is held back
 	list  []cdc.Loss
 }
 
@@ -44,11 +43,11 @@ func (l *losses) note(x cdc.Loss) bool {
 }
 
 // tell hands the losses over once their window is over; told is false before that, and no position may be told then.
-func (l *losses) tell(ctx context.Context, out cdc.Handler, at time.Time) (told bool, err error) {
+func (l *losses) tell(ctx context.Context, out cdc.Handler) (told bool, err error) {
 	if len(l.list) == 0 {
 		return true, nil
 	}
-	if l.at = at; time.Since(l.since) < lossWindow {
+	if time.Since(l.since) < lossWindow {
 		return false, nil
 	}
 	for _, x := range l.list {
@@ -58,12 +57,4 @@ func (l *losses) tell(ctx context.Context, out cdc.Handler, at time.Time) (told 
 	}
 	*l = losses{}
 	return true, nil
-}
-
-// waiting is the commit time of what is held back; zero for nothing.
-func (l *losses) waiting() time.Time {
-	if len(l.list) == 0 {
-		return time.Time{}
-	}
-	return l.at
 }

@@ -118,6 +118,9 @@ func (r *reader) other(ctx context.Context, e *replication.BinlogEvent, checksum
 	case replication.INCIDENT_EVENT:
 		return r.f.gap(r.start, errors.New("the server says that its log lacks events (an incident event)"))
 	case replication.HEARTBEAT_EVENT, replication.HEARTBEAT_LOG_EVENT_V2:
+		if r.again != nil {
+			return nil
+		}
 		return r.idle(ctx)
 	case replication.STOP_EVENT, replication.INTVAR_EVENT,
 		replication.RAND_EVENT, replication.USER_VAR_EVENT, replication.IGNORABLE_EVENT, replication.ROWS_QUERY_EVENT,
@@ -185,7 +188,7 @@ func (r *reader) ended(ctx context.Context, e *replication.BinlogEvent) error {
 
 // commit tells the place up to which all was handed over, unless losses are still to be told.
 func (r *reader) commit(ctx context.Context, at time.Time) error {
-	if told, err := r.losses.tell(ctx, r.out, at); !told || err != nil {
+	if told, err := r.losses.tell(ctx, r.out); !told || err != nil {
 		return err
 	}
 	return r.out.Committed(ctx, r.safe(), at)
@@ -202,15 +205,13 @@ func (r *reader) safe() cdc.Position {
 	return r.start
 }
 
-// idle is called while the server has nothing to send.
+// idle is called while the server has nothing to send: what was read is all there is, as of now.
 func (r *reader) idle(ctx context.Context) error {
-	if r.xa != nil {
-		r.xa.remind(r.f.log)
+	if r.tx.begun || r.tx.text != "" {
+		return nil
 	}
-	if at := r.losses.waiting(); !at.IsZero() {
-		return r.commit(ctx, at)
-	}
-	return nil
+	r.xa.remind(r.f.log)
+	return r.commit(ctx, time.Now().UTC())
 }
 
 // change makes the next change of the transaction.

@@ -64,18 +64,30 @@ func (t *tables) see(ctx context.Context, e *replication.TableMapEvent, body []b
 	s := seenTable{raw: string(body), id: t.server.tableID(string(e.Schema), string(e.Table))}
 	if s.wanted = t.server.included(s.id); s.wanted {
 		t.know(s.id)
-		var schema *tableSchema
-		var err error
-		if !selfContained(e, t.server.maria) {
-			if schema, err = t.schemaAt(ctx, s.id, r); err != nil && !errors.As(err, new(*unknownSchema)) {
-				return err
-			}
-		}
-		if s.layout, s.broken = newLayout(s.id, e, t.server, schema, err); s.broken != nil {
-			s.hint = "SET GLOBAL binlog_row_metadata = FULL, so that the log describes its tables itself"
+		if err := t.lay(ctx, &s, e, body, r); err != nil {
+			return err
 		}
 	}
 	t.seen[e.TableID] = s
+	return nil
+}
+
+// lay finds a table's layout, or why there is none.
+func (t *tables) lay(ctx context.Context, s *seenTable, e *replication.TableMapEvent, body []byte, r *reader) error {
+	s.hint = "report it with the table's definition"
+	var compressed []bool
+	if compressed, s.broken = uncompressTypes(e, body); s.broken != nil {
+		return nil
+	}
+	var schema *tableSchema
+	var err error
+	if !selfContained(e, t.server.maria) {
+		if schema, err = t.schemaAt(ctx, s.id, r); err != nil && !errors.As(err, new(*unknownSchema)) {
+			return err
+		}
+		s.hint = "SET GLOBAL binlog_row_metadata = FULL, so that the log describes its tables itself"
+	}
+	s.layout, s.broken = newLayout(s.id, e, t.server, compressed, schema, err)
 	return nil
 }
 
