@@ -10,42 +10,32 @@ import (
 	"invalidator/cdc"
 )
 
-// catalog asks the database about itself over an ordinary connection, which is opened again where it was lost. Run's
-// goroutine and the watcher's take turns.
+// catalog asks the database about itself over an ordinary connection, which is opened when it is first used, and again where
+// it was lost. It belongs to one goroutine: a look, which may wait for locks, holds up no change.
 type catalog struct {
 	host string
 	dial func(ctx context.Context, host string) (*pgx.Conn, error)
-	free chan *pgx.Conn // holds the connection while nobody uses it
+	conn *pgx.Conn // nil: not opened yet
 }
 
-func newCatalog(host string, conn *pgx.Conn, dial func(ctx context.Context, host string) (*pgx.Conn, error)) *catalog {
-	c := &catalog{host: host, dial: dial, free: make(chan *pgx.Conn, 1)}
-	c.free <- conn
-	return c
+func (c *catalog) close() {
+	if c.conn != nil {
+		closeConn(c.conn.PgConn())
+	}
 }
-
-// close is called when nobody uses it any more.
-func (c *catalog) close() { closeConn((<-c.free).PgConn()) }
 
 // use calls do with the connection, and once more with another where it was cut while it was idle.
 func (c *catalog) use(ctx context.Context, do func(context.Context, *pgx.Conn) error) (err error) {
-	var conn *pgx.Conn
-	select {
-	case conn = <-c.free:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { c.free <- conn }()
 	for range 2 {
-		if conn.IsClosed() {
-			again, err := c.dial(ctx, c.host)
+		if c.conn == nil || c.conn.IsClosed() {
+			conn, err := c.dial(ctx, c.host)
 			if err != nil {
 				return during("connecting to "+c.host, err)
 			}
-			closeConn(conn.PgConn())
-			conn = again
+			c.close()
+			c.conn = conn
 		}
-		if err = do(ctx, conn); err == nil || !conn.IsClosed() {
+		if err = do(ctx, c.conn); err == nil || !c.conn.IsClosed() {
 			break
 		}
 	}

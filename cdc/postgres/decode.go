@@ -21,7 +21,6 @@ type decoder struct {
 	done    lsn                           // behind everything handed over
 	handed  *atomic.Pointer[cdc.Position] // Feeder.handed
 	reached *atomic.Pointer[progress]     // Feeder.reached
-	joined  map[uint32]bool               // Feeder.joined
 	open    bool
 	tx      transaction // the last that began
 }

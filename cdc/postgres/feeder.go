@@ -59,8 +59,7 @@ type Feeder struct {
 	reached  atomic.Pointer[progress] // of this Run
 	measured atomic.Pointer[Status]
 
-	// joined are the tables of another's publication of which Joined was told: a start cannot see whether it was. Run's own.
-	joined map[uint32]bool
+	outside outside // Run's
 }
 
 var _ cdc.Feeder = (*Feeder)(nil)
@@ -99,7 +98,7 @@ func New(cfg Config, log *slog.Logger) (*Feeder, error) {
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("source %q: %w", cfg.Name, errors.Join(wrong...))
 	}
-	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name), timing: defaultTiming, joined: map[uint32]bool{}}, nil
+	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name), timing: defaultTiming, outside: outside{seen: &memory{}, told: map[uint32]bool{}}}, nil
 }
 
 func defaultSlot(source string) string {
@@ -143,7 +142,8 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	defer s.close()
 	f.reached.Store(&progress{at: s.start})
 	w := f.newWatcher(s)
-	if err := w.first(ctx, from); err != nil {
+	seen, err := w.first(ctx, from)
+	if err != nil {
 		return err
 	}
 	f.confirmed.Store(uint64(s.start))
@@ -158,8 +158,14 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	f.log.Info("reading the log", "slot", f.cfg.Slot, "publication", f.cfg.Publication, "from", s.start.String())
 
 	d := &decoder{
-		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, joined: f.joined, handed: &f.handed, reached: &f.reached,
+		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, handed: &f.handed, reached: &f.reached,
 		slot: f.cfg.Slot, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
+	}
+	if seen != nil {
+		if err := d.see(ctx, seen); err != nil {
+			return err
+		}
+		f.outside = seen.then
 	}
 	return f.read(ctx, st, d, w)
 }
@@ -196,7 +202,7 @@ func (f *Feeder) read(ctx context.Context, st *stream, d *decoder, w *watcher) e
 }
 
 // deliver hands over what is queued until the queue is closed, and what the watcher tells.
-func (f *Feeder) deliver(ctx context.Context, q *queue, told <-chan sighting, d *decoder) error {
+func (f *Feeder) deliver(ctx context.Context, q *queue, told <-chan *sighting, d *decoder) error {
 	for {
 		var it item
 		var open bool

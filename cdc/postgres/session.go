@@ -18,10 +18,11 @@ const minVersion = 150000
 // standbyVersion is from which on a standby can have a logical slot of its own.
 const standbyVersion = 160000
 
-// session is a Run's two connections to one host, and where its stream begins.
+// session is a Run's connections to one host, and where its stream begins.
 type session struct {
-	conn    *pgx.Conn // the catalogue's, until that is used
-	catalog *catalog
+	conn    *pgx.Conn      // catalog's, until that is used
+	catalog *catalog       // of Run's goroutine
+	looks   *catalog       // of the watcher
 	repl    *pgconn.PgConn // nil once it streams
 	server  serverInfo
 	origin  origin
@@ -32,6 +33,7 @@ type session struct {
 
 func (s *session) close() {
 	s.catalog.close()
+	s.looks.close()
 	if s.repl != nil {
 		closeConn(s.repl)
 	}
@@ -56,7 +58,7 @@ func (f *Feeder) dial(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, catalog: newCatalog(host, conn, f.connectTo)}
+	s := &session{conn: conn, catalog: &catalog{host: host, dial: f.connectTo, conn: conn}, looks: &catalog{host: host, dial: f.connectTo}}
 	if err := f.greet(ctx, host, s); err != nil {
 		s.close()
 		return nil, err
