@@ -144,9 +144,19 @@ func (f *Feeder) unserving(j judged, err error) judged {
 func (f *Feeder) compare(ctx context.Context, c *conn, j *judged, role role, from cdc.Position) error {
 	same := from.ServerUUID == c.server.id
 	if same && from.File != "" {
-		anew, err := c.begunAnew(place{from.File, from.Pos})
+		anew, torn, err := c.begunAnew(place{from.File, from.Pos})
 		if err != nil {
 			return err
+		}
+		if anew != "" && torn && (j.track.executed != nil || j.track.domains != nil) {
+			// What the sets lack is what was lost. Where they lack nothing, it is another log.
+			compare := f.compareSets
+			if c.server.maria {
+				compare = f.compareDomains
+			}
+			if err := compare(c, j, role, from); err != nil || j.verdict != serves {
+				return err
+			}
 		}
 		if anew != "" {
 			j.verdict = gapSure

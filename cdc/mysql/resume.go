@@ -123,20 +123,22 @@ func (f *Feeder) compareFiles(c *conn, j *judged, from cdc.Position) error {
 }
 
 // begunAnew looks whether the place up to which a log was read is one in the log that the server has now: RESET MASTER uses file
-// names, and GTIDs, again. It gives the reason why not; empty where the place is good, or has been purged since.
-func (c *conn) begunAnew(p place) (string, error) {
+// names, and GTIDs, again. It gives the reason why not; empty where the place is good, or has been purged since. torn: it may be
+// the same log, whose end was lost with the machine, for the server has begun another file since.
+func (c *conn) begunAnew(p place) (why string, torn bool, err error) {
 	logs, err := c.rows("SHOW BINARY LOGS")
 	if err != nil {
 		if isMyError(err) {
-			return "", nil // it may not be asked; the dump tells the worst of it
+			return "", false, nil // it may not be asked; the dump tells the worst of it
 		}
-		return "", err
+		return "", false, err
 	}
 	if len(logs) == 0 {
-		return "", nil
+		return "", false, nil
 	}
-	if last := logs[len(logs)-1][0]; fileNumber(last) < fileNumber(p.file) {
-		return fmt.Sprintf("it was read up to %s, and ends with %s", p.file, last), nil
+	last := logs[len(logs)-1][0]
+	if fileNumber(last) < fileNumber(p.file) {
+		return fmt.Sprintf("it was read up to %s, and ends with %s", p.file, last), false, nil
 	}
 	for _, l := range logs {
 		if l[0] != p.file {
@@ -144,17 +146,18 @@ func (c *conn) begunAnew(p place) (string, error) {
 		}
 		size, err := strconv.ParseUint(l[1], 10, 64)
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		if size < p.pos {
-			return fmt.Sprintf("%s was read up to %d, and has %d bytes", p.file, p.pos, size), nil
+			return fmt.Sprintf("%s was read up to %d, and has %d bytes", p.file, p.pos, size), last != p.file, nil
 		}
 		if size == p.pos || p.pos <= 4 {
-			return "", nil
+			return "", false, nil
 		}
-		return c.beginsGroup(p)
+		why, err := c.beginsGroup(p)
+		return why, false, err
 	}
-	return "", nil
+	return "", false, nil
 }
 
 // beginsGroup looks whether something that may follow a transaction begins at a place.
