@@ -205,7 +205,7 @@ func (p *parts) poll(ctx context.Context, ok func() (bool, error), awaited func(
 	}
 }
 
-// removeTopics removes the demo's topics, all of which begin with its id, and its group.
+// removeTopics removes the demo's topics, all of which begin with its id, and its groups: the workers', and the feeders' of each source.
 func removeTopics(ctx context.Context, s *stage) error {
 	client, err := changelog.Options{Brokers: s.brokers, ClientID: "demo"}.Connect(ctx)
 	if err != nil {
@@ -232,8 +232,13 @@ func removeTopics(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	if _, there := groups["demo-"+s.id]; there {
-		_, err = admin.DeleteGroup(ctx, "demo-"+s.id)
+	for name := range groups {
+		if name != "demo-"+s.id && !strings.HasPrefix(name, "demo-"+s.id+".") {
+			continue
+		}
+		if _, gerr := admin.DeleteGroup(ctx, name); gerr != nil {
+			err = cmp.Or(err, gerr)
+		}
 	}
 	return err
 }

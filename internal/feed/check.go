@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"invalidator/cdc"
@@ -28,7 +29,8 @@ func (s *source) checkLoop(ctx context.Context) {
 	}
 }
 
-// check tells what is new, and what is over, and returns what stands. A source that cannot be asked is the run's to report.
+// check tells what is new, and what is over, and returns what stands. A source that cannot be asked is the run's to report,
+// and so is what is wrong with a source as a whole while it is not fed: the run meets the same.
 func (s *source) check(ctx context.Context, told map[string]cdc.Finding) map[string]cdc.Finding {
 	limit, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -41,30 +43,38 @@ func (s *source) check(ctx context.Context, told map[string]cdc.Finding) map[str
 	}
 	now := map[string]cdc.Finding{}
 	failing, warned := 0, 0
-	for _, f := range findings {
-		if f.Source == "" {
-			f.Source = s.Name
+	for i := range findings {
+		if findings[i].Source == "" {
+			findings[i].Source = s.Name
 		}
+		f := findings[i]
 		text := f.String()
 		if f.Severity == cdc.SeverityError {
 			failing++
 		} else {
 			warned++
 		}
+		if f.Severity == cdc.SeverityError {
+			s.findings.set(text, text)
+			if f.Table == "" && !s.feeding.Load() {
+				continue
+			}
+		}
 		now[text] = f
 		if _, ok := told[text]; ok {
 			continue
 		}
 		if f.Severity == cdc.SeverityError {
-			s.findings.set(text, text)
 			s.log.Error("a check of the source fails: what it is about is not fed, and is tried again", "finding", text)
 		} else {
 			s.log.Warn("a check of the source warns", "finding", text)
 		}
 	}
+	s.findings.keep(func(about string) bool {
+		return about == aboutRun || slices.ContainsFunc(findings, func(f cdc.Finding) bool { return f.String() == about })
+	})
 	for text := range told {
 		if _, ok := now[text]; !ok {
-			s.findings.remove(text)
 			s.log.Info("a finding about the source is over", "finding", text)
 		}
 	}

@@ -250,3 +250,28 @@ func (c *checked) Check(context.Context) ([]cdc.Finding, error) {
 	defer c.mu.Unlock()
 	return c.findings, nil
 }
+
+// What is wrong with a source as a whole meets the run too, and is told once; health shows it until the source feeds.
+func TestASourceThatStandsIsToldOnceAndRed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newBench(t), newFakeFeeder()
+		c := &checked{fakeFeeder: f}
+		c.set([]cdc.Finding{{Severity: cdc.SeverityError, Source: "shop", What: "wal_level is replica"}})
+		f.set(&cdc.SourceError{Source: "shop", Err: errors.New("wal_level is replica"), Hint: "ALTER SYSTEM"})
+		b.start(shop(c))
+		time.Sleep(5 * time.Minute)
+		if told := b.log.with("wal_level is replica"); len(told) != 1 {
+			t.Errorf("told %d times: %s", len(told), told)
+		}
+		if h := b.feed.Health(); len(h) != 2 || !strings.Contains(h[0]+h[1], "ALTER SYSTEM") {
+			t.Errorf("%q", h)
+		}
+		c.set(nil)
+		f.set(nil)
+		f.commit(insert("1"))
+		time.Sleep(3 * time.Minute)
+		if h := b.feed.Health(); h != nil {
+			t.Errorf("%q", h)
+		}
+	})
+}

@@ -111,6 +111,7 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	aside.Go(func() { r.saveLoop(rctx, grace) })
 	aside.Go(func() { r.watchLoop(rctx) })
 	err = s.Feeder.Run(rctx, from.Position, r)
+	s.feeding.Store(false)
 	switch cause := context.Cause(rctx); {
 	case ctx.Err() != nil:
 		err = nil // what a feeder says when it is told to end
@@ -199,6 +200,7 @@ func (r *run) Started(ctx context.Context, p cdc.Position) error {
 		}
 	}
 	r.metrics.state.Set(stateFeeding)
+	r.feeding.Store(true)
 	close(r.started)
 	return nil
 }

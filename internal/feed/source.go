@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"invalidator/cdc"
@@ -21,7 +22,8 @@ type source struct {
 	metrics  sourceMetrics
 	limits   map[string]int // topic -> most bytes of a record, where the topic's own limit turned out to be too high
 	gaps     trouble        // by id
-	findings trouble        // by their text
+	findings trouble        // by their text, and what a run stands for by aboutRun
+	feeding  atomic.Bool
 
 	// Of one time of leadership:
 	term       *changelog.Term
@@ -103,6 +105,7 @@ func (s *source) report(err error, last time.Duration) time.Duration {
 	first, most, state, level := retryFirst, retryMost, float64(stateWaiting), slog.LevelWarn
 	if standing(err) {
 		first, most, state, level = standFirst, standMost, stateStanding, slog.LevelError
+		s.findings.set(aboutRun, err.Error())
 	}
 	s.metrics.state.Set(state)
 	wait := min(max(first, 2*last), most)
@@ -123,8 +126,12 @@ func standing(err error) bool {
 	return errors.As(err, &enc)
 }
 
+// aboutRun is the run's own line among the findings.
+const aboutRun = "the run"
+
 // recovered ends the trouble that was told.
 func (s *source) recovered() {
+	s.findings.remove(aboutRun)
 	if s.reported != "" {
 		s.reported = ""
 		s.log.Info("the source feeds again")

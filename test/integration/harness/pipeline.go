@@ -133,7 +133,13 @@ func (p *Pipeline) connect() {
 				p.adm.DeleteTopics(ctx, ours...)
 			}
 		}
-		p.adm.DeleteGroups(ctx, p.ID)
+		if groups, err := p.adm.ListGroups(ctx); err == nil {
+			for name := range groups { // the workers', and the feeders' of each source
+				if name == p.ID || strings.HasPrefix(name, p.ID+".") {
+					p.adm.DeleteGroups(ctx, name)
+				}
+			}
+		}
 		p.etcd.Delete(ctx, "/"+p.ID+"/", clientv3.WithPrefix())
 		p.etcd.Close()
 		cl.Close()
