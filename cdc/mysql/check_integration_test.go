@@ -192,3 +192,21 @@ func TestCheckOfMixedHosts(t *testing.T) {
 	f := b.feeder(func(c *Config) { c.Hosts = []string{b.addr, other.addr} })
 	b.finds(b.check(f), cdc.SeverityError, "", fmt.Sprintf("%s is MySQL and %s is MariaDB", b.addr, other.addr))
 }
+
+// One check lists everything that cannot be known of the tables, before the first event is read (J2).
+func TestJ2OneCheckListsEverything(t *testing.T) {
+	onBoth(t, func(b *bed) {
+		b.do("CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=InnoDB",
+			"CREATE TABLE child (id INT PRIMARY KEY, p INT, CONSTRAINT c1 FOREIGN KEY (p) REFERENCES parent(id) ON DELETE CASCADE) ENGINE=InnoDB",
+			"CREATE TABLE keyless (d VARCHAR(9) CHARACTER SET dec8)")
+		inc, _ := cdc.NewInclude([]string{b.db + ".parent", b.db + ".child", b.db + ".keyless", b.db + ".gone"})
+		found := b.check(b.feeder(func(c *Config) { c.Include = inc }))
+		b.finds(found, cdc.SeverityWarning, "", b.db+".gone matches no table")
+		b.finds(found, cdc.SeverityWarning, "child", "c1", "ON DELETE CASCADE")
+		b.finds(found, cdc.SeverityWarning, "keyless", "no primary key", "ALTER TABLE")
+		b.finds(found, cdc.SeverityWarning, "keyless", "dec8", "utf8mb4")
+		if len(found) != 4 {
+			t.Errorf("found %q", findings(found))
+		}
+	})
+}

@@ -129,6 +129,7 @@ type tape struct {
 	started cdc.Position
 	ready   bool
 	changes []*cdc.RowChange
+	count   int // of changes, recorded or not
 	commits []commit
 	losses  []cdc.Loss
 	joined  []cdc.TableID
@@ -190,6 +191,7 @@ func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
 		}
 	}
 	tp.tell(func() {
+		tp.count++
 		if !tp.light {
 			tp.changes = append(tp.changes, c)
 		}
@@ -209,7 +211,7 @@ func (tp *tape) Joined(_ context.Context, tables []cdc.TableID, _ cdc.Position) 
 }
 
 func (tp *tape) Committed(_ context.Context, p cdc.Position, at time.Time) error {
-	tp.tell(func() { tp.commits = append(tp.commits, commit{p, at, len(tp.changes)}) })
+	tp.tell(func() { tp.commits = append(tp.commits, commit{p, at, tp.count}) })
 	return nil
 }
 
@@ -256,6 +258,13 @@ func (tp *tape) last() cdc.Position {
 		return tp.started
 	}
 	return tp.commits[len(tp.commits)-1].at
+}
+
+// after is the position behind the transaction of the nth change.
+func (tp *tape) after(n int) cdc.Position {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return tp.commits[slices.IndexFunc(tp.commits, func(c commit) bool { return c.changes >= n })].at
 }
 
 // stop ends the feeder and gives what Run returned.

@@ -215,7 +215,7 @@ func TestE13HugeTransactions(t *testing.T) {
 			}
 			b.do(fmt.Sprintf("INSERT INTO u SELECT a.n*100000+b.n*10000+c.n*1000+d.n*100+e.n*10+f.n, REPEAT('x',50) FROM %s WHERE a.n < %d",
 				strings.Join(d, ","), rows/100_000))
-			count, held := 0, false
+			held := false
 			var most uint64
 			tp := b.run(b.feeder(), cdc.Position{}, func(tp *tape) {
 				tp.light = true
@@ -224,26 +224,21 @@ func TestE13HugeTransactions(t *testing.T) {
 						held = true
 						<-time.After(7 * time.Second)
 					}
-					if count++; count%10_000 == 0 {
+					if c.Ordinal%10_000 == 0 {
 						most = max(most, heap())
 					}
 					return nil
 				}
 			})
 			b.do("UPDATE u SET t=REPEAT('y',60)")
-			tp.until("the rows", func() bool { return count == rows })
+			tp.until("the rows", func() bool { return tp.count == rows })
 			b.do("INSERT INTO big VALUES (1, REPEAT('z', 64 << 20))", "UPDATE big SET id=2")
-			tp.until("the large rows", func() bool {
-				return count == rows+2 && len(tp.commits) > 0 && tp.commits[len(tp.commits)-1].changes == 0
-			})
-			most = max(most, heap())
-			if most > 256<<20 {
-				t.Errorf("the heap grew to %d MiB", most>>20)
+			tp.until("the large rows", func() bool { return tp.count == rows+2 && tp.commits[len(tp.commits)-1].changes == rows+2 })
+			if err := tp.stop(); err != nil {
+				t.Errorf("the feeder ended: %v", err)
 			}
-			select {
-			case <-tp.ended:
-				t.Errorf("the feeder ended: %v", tp.err)
-			default:
+			if most = max(most, heap()); most > 256<<20 {
+				t.Errorf("the heap grew to %d MiB", most>>20)
 			}
 		})
 	}
