@@ -135,6 +135,8 @@ func (t *Term) Confirm(ctx context.Context) error {
 		return nil
 	case errors.Is(refused, kerr.UnknownMemberID), errors.Is(refused, kerr.IllegalGeneration), errors.Is(refused, kerr.FencedInstanceID):
 		t.end(ErrNotLeader)
+		// If the group thinks otherwise (it was just changing), the next assignment begins a new term: without it nobody would lead.
+		t.cl.ForceRebalance()
 		return ErrNotLeader
 	case errors.Is(refused, kerr.UnknownTopicOrPartition), errors.Is(refused, kerr.UnknownTopicID):
 		// It was removed, and perhaps made again: the client must meet it anew, which begins a new term.
@@ -158,6 +160,7 @@ type candidate struct {
 	mu struct {
 		sync.Mutex
 		term  *Term     // nil: another leads
+		owned bool      // the group has given us the partition
 		told  string    // the last trouble that was logged
 		quiet time.Time // since when there is no session; zero: there is one
 	}
@@ -184,12 +187,14 @@ func (c *candidate) assigned(cl *kgo.Client, m map[string][]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.quiet = time.Time{}
-	ours, was := len(m[c.o.Topic]) > 0, c.mu.term
-	if was != nil && (ours || was.unsure) { // one that was in doubt is over: somebody may have led meanwhile
+	anew := len(m[c.o.Topic]) > 0
+	c.mu.owned = c.mu.owned || anew
+	was := c.mu.term
+	if was != nil && (anew || was.unsure) { // one that was in doubt is over: somebody may have led meanwhile
 		was.end(ErrNotLeader)
 		c.mu.term = nil
 	}
-	if !ours {
+	if !c.mu.owned || c.mu.term != nil && c.mu.term.ctx.Err() == nil {
 		return
 	}
 	_, generation := cl.GroupMetadata()
@@ -207,6 +212,7 @@ func (c *candidate) assigned(cl *kgo.Client, m map[string][]int32) {
 func (c *candidate) unsure() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mu.owned = false
 	if c.mu.quiet.IsZero() {
 		c.mu.quiet = time.Now()
 	}
@@ -242,7 +248,7 @@ func (c *candidate) revoked(m map[string][]int32) {
 	}
 	c.mu.Lock()
 	t := c.mu.term
-	c.mu.term = nil
+	c.mu.term, c.mu.owned = nil, false
 	begun := t != nil && t.begun
 	c.mu.Unlock()
 	if t == nil {

@@ -261,6 +261,30 @@ func TestSourcesAreSpread(t *testing.T) {
 	})
 }
 
+// A refusal that was none, since the group was changing just then: the leader stops, and leads again.
+func TestARefusedLeaderLeadsAgainWhereTheGroupSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, o := changelogtest.Start(t), newOffice()
+		o.stand(t, c, "a", "g")
+		time.Sleep(5 * time.Second)
+		old := o.term("g")
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.IllegalGeneration, Count: 1})
+		if err := old.Confirm(t.Context()); !errors.Is(err, changelog.ErrNotLeader) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if o.of("g") != "a" || o.term("g") == old {
+			t.Fatalf("%q leads", o.of("g"))
+		}
+		if err := o.term("g").Confirm(t.Context()); err != nil || o.term("g").Generation <= old.Generation {
+			t.Errorf("generation %d after %d, %v", o.term("g").Generation, old.Generation, err)
+		}
+		if o.twice != 0 {
+			t.Errorf("two led at once: %s", o.terms)
+		}
+	})
+}
+
 // A topic that somebody removes ends no leadership. What begins only where that is sure says what to do.
 func TestTheLeadersTopicIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
