@@ -103,7 +103,8 @@ func tablesText(tables []string) any {
 //   - before the passage is marked as done, a leader finds the saved position to be the passage's, and marks it (findStops).
 //
 // A leader that was stopped in here and wakes when another has passed the gap fails at Confirm, or saves under the lower
-// generation.
+// generation. Stopped just between Confirm and Restart it may take a slot from under its successor, which then meets another
+// gap and says so: nothing is lost unseen.
 func (s *source) pass(ctx context.Context, c *gap.Case, lost *cdc.GapError) error {
 	if err := s.term.Confirm(ctx); err != nil {
 		return err
