@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"invalidator/cdc"
 )
@@ -179,11 +180,18 @@ func TestCheckServer(t *testing.T) {
 		"synchronous_standby_names = 'late'", "synchronous_commit = local")
 	d := s.db("postgres")
 	d.exec("CREATE TABLE u (id int PRIMARY KEY)", "CREATE UNLOGGED TABLE light (id int PRIMARY KEY)",
-		"CREATE EXTENSION IF NOT EXISTS plpgsql")
+		"CREATE FOREIGN DATA WRAPPER w", "CREATE SERVER far FOREIGN DATA WRAPPER w", "CREATE FOREIGN TABLE elsewhere (id int) SERVER far",
+		"BEGIN", "INSERT INTO u VALUES (1)", "PREPARE TRANSACTION 'for''gotten'")
 	f := d.feeder("public.*")
+	l, skew, err := (&checker{f: f}).askLoad(t.Context(), d.conn, 0)
+	if err != nil || len(l.PreparedNames) != 1 || l.PreparedNames[0] != "'for''gotten'" || time.Since(l.PreparedSince) > time.Minute || skew != 0 || l.OpenBy != 0 {
+		t.Errorf("%+v, skew %v, %v", l, skew, err)
+	}
+	d.exec("ROLLBACK PREPARED " + l.PreparedNames[0])
 	found := d.check(f)
 	wantFinding(t, found, cdc.SeverityWarning, "", "idle_replication_slot_timeout is 1h0m0s")
 	wantFinding(t, found, cdc.SeverityError, "public.light", "unlogged")
+	wantFinding(t, found, cdc.SeverityError, "public.elsewhere", "foreign table")
 	for _, x := range found {
 		if x.Table == "" && x.Severity == cdc.SeverityError {
 			t.Error(x)

@@ -81,7 +81,7 @@ func (c *checker) server(ctx context.Context, conn *pgx.Conn, server serverInfo,
 	if err != nil {
 		return err
 	}
-	l, skew, err := c.askLoad(ctx, conn)
+	l, skew, err := c.askLoad(ctx, conn, longOpen)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,8 @@ func (c *checker) server(ctx context.Context, conn *pgx.Conn, server serverInfo,
 	return nil
 }
 
-func (c *checker) askLoad(ctx context.Context, conn *pgx.Conn) (l load, skew time.Duration, err error) {
+// askLoad also compares the clocks. A prepared transaction is told of when it is older than open.
+func (c *checker) askLoad(ctx context.Context, conn *pgx.Conn, open time.Duration) (l load, skew time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	begin := time.Now()
@@ -111,25 +112,29 @@ SELECT clock_timestamp(),
        (SELECT wal_bytes FROM pg_stat_wal)::float8, (SELECT coalesce(extract(epoch FROM now() - stats_reset), 0) FROM pg_stat_wal)::float8,
        coalesce((SELECT min(xact_start) FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL), 'epoch'),
        coalesce((SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1), 0),
-       ARRAY(SELECT quote_literal(gid) FROM pg_prepared_xacts WHERE database = current_database() AND prepared < now() - $1::interval ORDER BY prepared),
+       ARRAY(SELECT quote_literal(gid) FROM pg_prepared_xacts WHERE database = current_database() AND prepared < now() - $1 * interval '1 second' ORDER BY prepared),
        coalesce((SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database()), 'epoch'),
        ARRAY(SELECT format('%s (pid %s, role %s, application %s)', s.slot_name, a.pid, a.usename, a.application_name)
              FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid
              WHERE s.database = current_database() AND s.slot_name <> $2
              AND a.query ~ 'publication_names' AND (position($3 IN a.query) > 0 OR position($4 IN a.query) > 0) ORDER BY 1)`,
-		longOpen.String(), c.f.cfg.Slot, quote(c.f.cfg.Publication), "'"+c.f.cfg.Publication+"'")
+		open.Seconds(), c.f.cfg.Slot, quote(c.f.cfg.Publication), "'"+c.f.cfg.Publication+"'")
 	l, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[load])
 	if err != nil {
 		return l, 0, during("asking what runs on the server", err)
 	}
-	end := time.Now()
-	switch { // the answer was made between both
-	case l.Now.Before(begin):
-		skew = l.Now.Sub(begin)
-	case l.Now.After(end):
-		skew = l.Now.Sub(end)
+	return l, skewOf(begin, l.Now, time.Now()), nil
+}
+
+// skewOf is how far the server's clock is from ours at least, where now was answered between begin and end.
+func skewOf(begin, now, end time.Time) time.Duration {
+	switch {
+	case now.Before(begin):
+		return now.Sub(begin)
+	case now.After(end):
+		return now.Sub(end)
 	}
-	return l, skew, nil
+	return 0
 }
 
 // retention looks for how long the slot outlives a feeder that stands still.

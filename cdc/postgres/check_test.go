@@ -80,3 +80,12 @@ func TestServerFindings(t *testing.T) {
 	c.room(settings{"max_replication_slots": "2", "max_wal_senders": "2"}, load{Slots: 2, Senders: 2}, &slotInfo{Reader: 5})
 	c.wants(t, cdc.SeverityError)
 }
+
+func TestSkew(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
+	for _, c := range []struct{ begin, now, end, want int }{{100, 150, 200, 0}, {100, 100, 200, 0}, {100, 40, 200, -60}, {100, 900, 200, 700}} {
+		if got := skewOf(at(c.begin), at(c.now), at(c.end)); got != time.Duration(c.want)*time.Millisecond {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func (d *db) published(publication string) string {
 }
 
 // The feeder publishes what is included and can be, never all tables; a table whose own updates would fail is left out
-// (field case C4), and one that appears later is added at the next start.
+// (see C4), and one that appears later is added at the next start.
 func TestPublicationIsMade(t *testing.T) {
 	d := newDB(t)
 	d.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE nokey (id int)", "CREATE TABLE nothing (id int PRIMARY KEY)",
@@ -248,7 +248,7 @@ func TestLeastPrivileges(t *testing.T) {
 		"GRANT CREATE ON DATABASE "+d.name+" TO "+role,
 		"CREATE TABLE u (id int PRIMARY KEY)", "ALTER TABLE u OWNER TO "+owner)
 	t.Cleanup(func() { d.exec("DROP OWNED BY "+owner+", "+role, "DROP ROLE "+owner, "DROP ROLE "+role) })
-	cfg := d.config("public.u")
+	cfg := d.config("public.*")
 	cfg.User, cfg.Password = role, "right"
 	f := newFeeder(t, cfg)
 	for _, found := range d.check(f) {
@@ -256,8 +256,18 @@ func TestLeastPrivileges(t *testing.T) {
 			t.Error(found)
 		}
 	}
-	r := d.start(f, cdc.Position{})
+	r := d.start(lookOften(f), cdc.Position{})
 	d.exec("INSERT INTO u VALUES (1)")
 	same(t, shown(r.caughtUp()), "c u - {id=1}")
-	r.stop()
+	d.exec("BEGIN", "CREATE TABLE v (id int PRIMARY KEY)", "ALTER TABLE v OWNER TO "+owner, "INSERT INTO v VALUES (1)", "COMMIT")
+	r.joinsBecome("public.v")
+	r.streaming()
+	successor := newFeeder(t, cfg)
+	next := d.start(successor, r.position())
+	wantError(t, <-r.ended, false, true)
+	next.stop()
+	d.slotIsFree(cfg.Slot)
+	if _, err := successor.Restart(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

@@ -93,7 +93,7 @@ func fillZoo(d *db) {
 }
 
 // Every value's text is what SELECT sends, and every column's type what the database calls it.
-func TestValuesAsSelectShowsThem(t *testing.T) {
+func TestB3ValuesAsSelectShowsThem(t *testing.T) {
 	for _, server := range []string{"POSTGRES", "POSTGRES17"} {
 		t.Run(server, func(t *testing.T) {
 			d := newDBOn(t, server)
@@ -141,8 +141,8 @@ func checkZoo(d *db, changes []*cdc.RowChange) {
 	}
 }
 
-// What a database or a role sets for its sessions does not reach the texts (field case B1).
-func TestSessionSettingsArePinned(t *testing.T) {
+// What a database or a role sets for its sessions does not reach the texts.
+func TestB1SessionSettingsArePinned(t *testing.T) {
 	d := newDB(t)
 	d.exec("CREATE TABLE v (id int PRIMARY KEY, tz timestamptz, day date, iv interval, raw bytea, f float8)")
 	for _, setting := range []string{
