@@ -71,10 +71,14 @@ func appendWord(out []byte, sign int, v uint64, digits int) []byte {
 	return out
 }
 
+// appendPadded appends a number with zeros before it, in at least so many digits.
 func appendPadded(out []byte, v uint64, digits int) []byte {
-	text := strconv.FormatUint(v, 10)
-	for range digits - len(text) {
+	start := len(out)
+	out = strconv.AppendUint(out, v, 10)
+	for missing := digits - (len(out) - start); missing > 0; missing-- {
 		out = append(out, '0')
+		copy(out[start+1:], out[start:])
+		out[start] = '0'
 	}
-	return append(out, text...)
+	return out
 }

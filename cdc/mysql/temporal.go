@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 )
@@ -11,28 +10,44 @@ import (
 
 const zeroDate = "0000-00-00"
 
-// fraction is what follows the seconds: nothing, or a point and dec digits.
-func fraction(units uint64, dec int) string {
+// longest is the longest of these texts: a DATETIME with six digits.
+const longest = len("0000-00-00 00:00:00.000000")
+
+// appendFraction appends what follows the seconds: nothing, or a point and dec digits.
+func appendFraction(b []byte, units uint64, dec int) []byte {
 	if dec <= 0 || dec > 6 {
-		return ""
+		return b
 	}
 	if dec%2 == 1 {
 		units /= 10 // odd numbers of digits are stored with one more
 	}
-	return fmt.Sprintf(".%0*d", dec, units)
+	return appendPadded(append(b, '.'), units, dec)
+}
+
+// appendDate and appendTime write 0000-00-00 and 00:00:00.
+func appendDate(b []byte, year, month, day uint64) []byte {
+	b = append(appendPadded(b, year, 4), '-')
+	return appendPadded(append(appendPadded(b, month, 2), '-'), day, 2)
+}
+
+func appendTime(b []byte, hour, minute, second uint64) []byte {
+	b = append(appendPadded(b, hour, 2), ':')
+	return appendPadded(append(appendPadded(b, minute, 2), ':'), second, 2)
 }
 
 // timestamp2 is TIMESTAMP: seconds since 1970 and a fraction, shown in UTC.
 func timestamp2(c *cursor, dec int) string {
 	sec, frac := c.be(4), c.be((dec+1)/2)
-	return instant(sec) + fraction(frac, dec)
+	return string(appendFraction(appendInstant(make([]byte, 0, longest), sec), frac, dec))
 }
 
-func instant(sec uint64) string {
+func instant(sec uint64) string { return string(appendInstant(make([]byte, 0, longest), sec)) }
+
+func appendInstant(b []byte, sec uint64) []byte {
 	if sec == 0 {
-		return zeroDate + " 00:00:00"
+		return append(b, zeroDate+" 00:00:00"...)
 	}
-	return time.Unix(int64(sec), 0).UTC().Format(time.DateTime)
+	return time.Unix(int64(sec), 0).UTC().AppendFormat(b, time.DateTime)
 }
 
 // datetime2 is DATETIME: packed fields behind a sign bit, which is always set.
@@ -40,41 +55,44 @@ func datetime2(c *cursor, dec int) string {
 	v, frac := c.be(5)&^(1<<39), c.be((dec+1)/2)
 	ymd, hms := v>>17, v&(1<<17-1)
 	ym, day := ymd>>5, ymd&31
-	return fmt.Sprintf("%04d-%02d-%02d %02d:%02d:%02d", ym/13, ym%13, day, hms>>12, hms>>6&63, hms&63) + fraction(frac, dec)
+	b := append(appendDate(make([]byte, 0, longest), ym/13, ym%13, day), ' ')
+	return string(appendFraction(appendTime(b, hms>>12, hms>>6&63, hms&63), frac, dec))
 }
 
 // time2 is TIME: a signed number of packed fields with their fraction as its lowest bytes, behind an offset.
 func time2(c *cursor, dec int) string {
 	fracBytes := (dec + 1) / 2
 	v := int64(c.be(3+fracBytes)) - 0x800000<<(8*fracBytes)
-	sign := ""
+	b := make([]byte, 0, longest)
 	if v < 0 {
-		sign, v = "-", -v
+		b, v = append(b, '-'), -v
 	}
-	hms, frac := v>>(8*fracBytes), v&(1<<(8*fracBytes)-1)
-	return fmt.Sprintf("%s%02d:%02d:%02d", sign, hms>>12&1023, hms>>6&63, hms&63) + fraction(uint64(frac), dec)
+	hms, frac := uint64(v)>>(8*fracBytes), uint64(v)&(1<<(8*fracBytes)-1)
+	return string(appendFraction(appendTime(b, hms>>12&1023, hms>>6&63, hms&63), frac, dec))
 }
 
 // date is DATE.
 func date(c *cursor) string {
 	v := c.le(3)
-	return fmt.Sprintf("%04d-%02d-%02d", v>>9, v>>5&15, v&31)
+	return string(appendDate(make([]byte, 0, longest), v>>9, v>>5&15, v&31))
 }
 
 // oldDatetime and oldTime are the forms before MySQL 5.6: decimal digits, without a fraction.
 func oldDatetime(c *cursor) string {
 	v := c.le(8)
 	d, t := v/1000000, v%1000000
-	return fmt.Sprintf("%04d-%02d-%02d %02d:%02d:%02d", d/10000, d/100%100, d%100, t/10000, t/100%100, t%100)
+	b := append(appendDate(make([]byte, 0, longest), d/10000, d/100%100, d%100), ' ')
+	return string(appendTime(b, t/10000, t/100%100, t%100))
 }
 
 func oldTime(c *cursor) string {
 	v := signed(c.le(3), 3)
-	sign := ""
+	b := make([]byte, 0, longest)
 	if v < 0 {
-		sign, v = "-", -v
+		b, v = append(b, '-'), -v
 	}
-	return fmt.Sprintf("%s%02d:%02d:%02d", sign, v/10000, v/100%100, v%100)
+	t := uint64(v)
+	return string(appendTime(b, t/10000, t/100%100, t%100))
 }
 
 // year is YEAR; the year zero has four digits too.
