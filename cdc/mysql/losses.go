@@ -2,13 +2,15 @@ package mysql
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"invalidator/cdc"
 )
 
-// lossWindow is how long losses of the same kind are gathered: a table that cannot be read may change in every transaction, and
-// each loss that is told is a durable record. No position is told meanwhile, so that a crash reads them again.
+// lossWindow is how long losses of the same kind are gathered: a table that cannot be read, or a session that logs statements, may
+// lose rows in every transaction, and each loss that is told is a durable record. No position is told meanwhile, so that a crash
+// reads them again.
 const lossWindow = time.Second
 
 // losses are those that are still to be told.
@@ -17,21 +19,30 @@ type losses struct {
 	list  []cdc.Loss
 }
 
-// add notes that rows of a table in the present transaction are lost. A table is told once a window.
-func (l *losses) add(r *reader, id cdc.TableID, why, hint string) {
-	if p := r.tx.prepared; p != nil {
-		p.losses.note(cdc.Loss{Tables: []cdc.TableID{id}, Why: why, Hint: hint})
+// lost notes that rows of tables changed in the present transaction and are not known. Tables that are not ours are left out.
+// What is lost of a prepared transaction is lost when it is committed.
+func (r *reader) lost(tables []cdc.TableID, why, hint string) {
+	if len(tables) == 1 && tables[0] == (cdc.TableID{}) {
+		tables = r.tables.all() // no database was chosen, and the text names none
+	}
+	tables = slices.DeleteFunc(slices.Clone(tables), func(id cdc.TableID) bool { return !r.server.included(id) })
+	if len(tables) == 0 {
 		return
 	}
-	if l.note(cdc.Loss{Tables: []cdc.TableID{id}, At: r.start, Tx: r.tx.text, Time: r.tx.at, Why: why, Hint: hint}) {
-		r.f.log.Error("rows of a table cannot be read: they are lost, and the rest goes on", "table", id.String(), "gtid", r.tx.text,
-			"why", why, "hint", hint)
+	l := cdc.Loss{Tables: tables, At: r.start, Tx: r.tx.text, Time: r.tx.at, Why: why, Hint: hint}
+	if p := r.tx.prepared; p != nil {
+		p.losses.note(l)
+		return
+	}
+	if r.losses.note(l) {
+		r.f.log.Error("rows changed that cannot be told: they are lost, and the rest goes on", "tables", tables, "gtid", r.tx.text, "why", why, "hint", hint)
 	}
 }
 
+// note adds a loss, unless there is one of the same tables for the same reason.
 func (l *losses) note(x cdc.Loss) bool {
 	for _, other := range l.list {
-		if other.Tables[0] == x.Tables[0] && other.Why == x.Why {
+		if other.Why == x.Why && slices.Equal(other.Tables, x.Tables) {
 			return false
 		}
 	}

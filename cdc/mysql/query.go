@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 	"strings"
 
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -55,7 +54,7 @@ func (r *reader) rowsWithoutImages(ctx context.Context, e *replication.BinlogEve
 		if strings.HasPrefix(st.why, "ALTER") {
 			hint = "the log never shows these rows: flush the pools that they feed"
 		}
-		return r.lost(ctx, st.tables, st.why, hint)
+		r.lost(st.tables, st.why, hint)
 	}
 	return nil
 }
@@ -85,27 +84,8 @@ func (r *reader) dropDatabase(ctx context.Context, e *replication.BinlogEvent, s
 	if r.tables.knowsAll(r.track) {
 		return nil
 	}
-	return r.lost(ctx, st.tables, "DROP DATABASE: not all tables that it had are known", "flush the pools of all its tables")
-}
-
-// lost tells at once of rows that are not in the log. Tables that are not ours are left out.
-func (r *reader) lost(ctx context.Context, tables []cdc.TableID, why, hint string) error {
-	if len(tables) == 1 && tables[0] == (cdc.TableID{}) {
-		tables = r.tables.all() // no database was chosen, and the text names none
-	}
-	tables = slices.DeleteFunc(slices.Clone(tables), func(id cdc.TableID) bool { return !r.server.included(id) })
-	if len(tables) == 0 {
-		return nil
-	}
-	l := cdc.Loss{Tables: tables, At: r.start, Tx: r.tx.text, Time: r.tx.at, Why: why, Hint: hint}
-	if p := r.tx.prepared; p != nil {
-		for _, id := range tables {
-			p.losses.note(cdc.Loss{Tables: []cdc.TableID{id}, Why: why, Hint: hint})
-		}
-		return nil
-	}
-	r.f.log.Error("rows changed in a way that the log does not show", "why", why, "tables", tables, "gtid", r.tx.text, "hint", hint)
-	return r.out.Lost(ctx, l)
+	r.lost(st.tables, "DROP DATABASE: not all tables that it had are known", "flush the pools of all its tables")
+	return nil
 }
 
 // loaded handles LOAD DATA that was logged as a statement: its text stands behind 26 bytes, the status variables, whose length is
@@ -123,8 +103,8 @@ func (r *reader) loaded(ctx context.Context, e *replication.BinlogEvent, body []
 	for i, id := range st.tables {
 		st.tables[i] = r.server.tableID(id.Schema, id.Table)
 	}
-	if err := r.lost(ctx, st.tables, st.why, rowFormatHint); err != nil || r.tx.begun {
-		return err
+	if r.lost(st.tables, st.why, rowFormatHint); r.tx.begun {
+		return nil
 	}
 	return r.end(ctx, e)
 }

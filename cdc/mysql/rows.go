@@ -21,14 +21,14 @@ func (r *reader) rows(ctx context.Context, e *replication.BinlogEvent, ev *repli
 	takes := r.tx.prepared == nil || r.tx.prepared.takes(t.id)
 	switch {
 	case t.broken != nil:
-		r.losses.add(r, t.id, t.broken.Error(), t.hint)
+		r.lost([]cdc.TableID{t.id}, t.broken.Error(), t.hint)
 		return nil
 	case !takes:
 		return nil // it will be read again
 	}
 	err = r.decode(ctx, e, ev, t.layout)
 	if de := (decodeError{}); errors.As(err, &de) {
-		r.losses.add(r, t.id, "decoding a row: "+de.Error(), "report it with the table's definition")
+		r.lost([]cdc.TableID{t.id}, "decoding a row: "+de.Error(), "report it with the table's definition")
 		return nil
 	}
 	return err

@@ -182,9 +182,7 @@ func (r *reader) endXA(ctx context.Context, e *replication.BinlogEvent, st state
 	case p == nil && st.verb == verbXACommit:
 		// Prepared before we began to read: its rows stand before our start, and of which tables nobody says.
 		why := "XA COMMIT of a transaction that was prepared before this source was read"
-		if err := r.lost(ctx, r.tables.all(), why, "it happens once, with transactions that are prepared while a source starts anew"); err != nil {
-			return err
-		}
+		r.lost(r.tables.all(), why, "it happens once, with transactions that are prepared while a source starts anew")
 	case p != nil && st.verb == verbXACommit:
 		if err := r.handOver(ctx, p); err != nil {
 			return err
@@ -199,7 +197,7 @@ func (r *reader) endXA(ctx context.Context, e *replication.BinlogEvent, st state
 // handOver hands over the rows of a prepared transaction as those of the present one, which commits it.
 func (r *reader) handOver(ctx context.Context, p *prepared) error {
 	for _, x := range p.losses.list {
-		r.losses.add(r, x.Tables[0], x.Why, x.Hint)
+		r.lost(x.Tables, x.Why, x.Hint)
 	}
 	if !p.again {
 		for _, c := range p.kept {
@@ -211,8 +209,9 @@ func (r *reader) handOver(ctx context.Context, p *prepared) error {
 	}
 	err := r.readAgain(ctx, p)
 	if errors.Is(err, cdc.ErrGap) {
-		return r.lost(ctx, p.tables, "the rows of an XA transaction are no longer in the log at its XA COMMIT: "+err.Error(),
+		r.lost(p.tables, "the rows of an XA transaction are no longer in the log at its XA COMMIT: "+err.Error(),
 			"keep the binary log for longer than a transaction may stay prepared")
+		return nil
 	}
 	return err
 }
@@ -259,7 +258,7 @@ func (r *reader) readAgain(ctx context.Context, p *prepared) error {
 		}
 	}
 	for _, x := range again.losses.list {
-		r.losses.add(r, x.Tables[0], x.Why, x.Hint)
+		r.lost(x.Tables, x.Why, x.Hint)
 	}
 	return nil
 }
