@@ -16,6 +16,7 @@ func (f *Feeder) Check(ctx context.Context) ([]cdc.Finding, error) {
 	defer cancel()
 	var found []cdc.Finding
 	var first *conn
+	var primaries []string
 	for _, addr := range f.cfg.Hosts {
 		c, err := f.connectTo(ctx, addr)
 		if err != nil {
@@ -30,6 +31,9 @@ func (f *Feeder) Check(ctx context.Context) ([]cdc.Finding, error) {
 		more, err := f.checkHost(c)
 		if err != nil {
 			return nil, f.classify(fmt.Errorf("checking %s: %w", addr, err), cdc.Position{})
+		}
+		if role, err := c.role(); err == nil && role.known && !role.replica && !isOn(c.server.vars["read_only"]) {
+			primaries = append(primaries, addr)
 		}
 		if first == nil {
 			first = c
@@ -47,6 +51,10 @@ func (f *Feeder) Check(ctx context.Context) ([]cdc.Finding, error) {
 	if first == nil {
 		_, err := f.connect(ctx)
 		return nil, err
+	}
+	if len(primaries) > 1 {
+		found = append(found, f.finding(cdc.SeverityError, strings.Join(primaries, " and ")+" may all be written and replicate from nobody: what is written to those that are not read is not seen",
+			"take the servers that are no longer used out of hosts, or make them replicas"))
 	}
 	more, err := f.checkTables(first)
 	if err != nil {

@@ -171,6 +171,7 @@ func TestHostsThatCannotServe(t *testing.T) {
 	}
 	p.oa.start(t)
 	p.a.wants(p.a.run(p.f, tp.last()).take(1), "u c - {id=3}")
+	p.a.finds(p.a.check(p.f), cdc.SeverityError, "", p.oa.addr+" and "+p.ob.addr+" may all be written")
 }
 
 // A replica that does not log what it replicates (C9).
