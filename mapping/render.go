@@ -32,6 +32,7 @@ const (
 	detailPool       = "the key's pool is not one of the file's"
 	detailUnfit      = "a space or a control character"
 	detailLong       = "over 250 bytes with its copy suffix"
+	detailLongBase64 = "over 186 bytes with its copy suffix, and a space or a control character, so that it has to be sent in base64"
 )
 
 // Keys appends to r the distinct keys of both images of c. An image that the kind of change should have and the log left
@@ -70,8 +71,10 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 		r.met = append(r.met, w.decide(&p.compiled[i], c))
 	}
 	for i := range p.compiled {
-		if r.met[i] {
-			w.before(&p.compiled[i], c)
+		if t := &p.compiled[i]; r.met[i] {
+			skipped := len(r.Skipped)
+			w.before(t, c)
+			r.met[i] = len(r.Skipped) > skipped || !t.readsSame(c)
 		}
 	}
 	for i := range p.compiled {
@@ -79,6 +82,19 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 			w.after(&p.compiled[i], c)
 		}
 	}
+}
+
+// readsSame reports whether both images of an update say the same of all that t reads: they then give the same keys.
+func (t *compiled) readsSame(c *cdc.RowChange) bool {
+	if c.Op != cdc.Update || c.Before == nil || c.After == nil {
+		return false
+	}
+	for _, at := range t.at {
+		if at != noColumn && value(c.After, c.Before, at) != c.Before[at] {
+			return false
+		}
+	}
+	return true
 }
 
 // project lays a change out as the plan's columns stand, by name: it was decoded under another set, or not for one.
@@ -229,7 +245,7 @@ func (w *writer) finish(t *compiled, image Image, arena []byte, start int) {
 			return
 		}
 	}
-	if detail := unfitKey(key, t.Hot); detail != "" {
+	if detail := unfitKey(key, template); detail != "" {
 		w.skip(t, image, SkipBadKey, "", detail)
 		return
 	}
@@ -247,14 +263,19 @@ func (w *writer) add(t *Template, arena []byte, start int) {
 	w.r.arena = arena
 }
 
-// unfitKey says why memcached cannot hold a key with this many hot copies; empty where it can.
-func unfitKey(key []byte, hot int) string {
-	if len(key)+copySuffix(hot) > maxKey {
+// unfitKey says why memcached cannot hold a key of t with its hot copies; empty where it can.
+func unfitKey(key []byte, t *Template) string {
+	length := len(key) + copySuffix(t.Hot)
+	if length > maxKey {
 		return detailLong
 	}
 	for _, c := range key {
-		if unfit(c) {
+		switch {
+		case !unfit(c):
+		case !t.Base64:
 			return detailUnfit
+		case length > maxBase64Key:
+			return detailLongBase64
 		}
 	}
 	return ""

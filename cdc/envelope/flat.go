@@ -35,7 +35,7 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 		return nil, word, nil
 	} else if envelope {
 		r.src = source{}
-		if _, err := r.src.parse(&scanner{b: r.env.source}); err != nil {
+		if _, err := r.src.parse(&scanner{b: r.env.at[envSource]}, &r.s.hints.source); err != nil {
 			return nil, "", err
 		}
 		return r.change()
@@ -54,7 +54,7 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 	if ignored != "" {
 		return nil, ignored, nil
 	}
-	r.env.transaction = nil // a column's
+	r.env.at[envTransaction] = nil // a column's
 	c := r.newChange(op)
 	switch op {
 	case cdc.Truncate:
@@ -79,7 +79,9 @@ func (r *reading) flatParse(payload []byte, f *flatFields) error {
 		}
 		var place *[]byte
 		if short, ok := bytes.CutPrefix(name, flatPrefix); !ok {
-			place = r.env.place(name)
+			if i := envelopePlace(name); i >= 0 {
+				place = &r.env.at[i]
+			}
 		} else {
 			place = f.place(short, &r.src)
 		}
@@ -103,12 +105,15 @@ func (f *flatFields) place(name []byte, s *source) *[]byte {
 	case "invalidator":
 		return nil
 	}
-	return s.place(name)
+	if i := sourcePlace(name); i >= 0 {
+		return &s.at[i]
+	}
+	return nil
 }
 
 // passedOn says what a record is that is no flat row: the word for no change, or a whole envelope.
 func (r *reading) passedOn() (ignored string, envelope bool) {
-	nested := len(r.env.source) > 0 && r.env.source[0] == '{' // no column of a flat row is
+	nested := len(r.env.at[envSource]) > 0 && r.env.at[envSource][0] == '{' // no column of a flat row is
 	switch word := r.env.noChange(); {
 	case strings.HasPrefix(r.rec.Topic, heartbeatTopics):
 		return IgnoredHeartbeat, false
@@ -118,7 +123,7 @@ func (r *reading) passedOn() (ignored string, envelope bool) {
 	if !nested {
 		return "", false
 	}
-	_, err := r.env.operation()
+	_, err := operationOf(r.env.at[envOp])
 	return "", err == nil
 }
 
@@ -130,7 +135,7 @@ func (f *flatFields) operation(t *texts) (cdc.Op, error) {
 	if isNull(f.op) {
 		return cdc.Update, nil
 	}
-	op, err := (&envelope{op: f.op}).operation()
+	op, err := operationOf(f.op)
 	if op == cdc.Message {
 		return 0, errors.New("__op m: a logical message is no row")
 	}
@@ -144,7 +149,7 @@ func (f *flatFields) operation(t *texts) (cdc.Op, error) {
 func (d *Decoder) flatTable(topic string, s *source) (*table, error) {
 	var buf [160]byte
 	key := append(buf[:0], topic...)
-	for _, part := range [...][]byte{s.connector, s.name, s.db, s.schema, s.table} {
+	for _, part := range [...][]byte{s.at[srcConnector], s.at[srcName], s.at[srcDB], s.at[srcSchema], s.at[srcTable]} {
 		key = append(append(key, ','), part...)
 	}
 	if t, ok := d.tables.get(key); ok {
@@ -157,8 +162,8 @@ func (d *Decoder) flatTable(topic string, s *source) (*table, error) {
 	if t.connector == "" {
 		t.connector = d.conf.Connector
 	}
-	if t.connector == cdc.Postgres && isNull(s.schema) {
-		t.id.Database, t.id.Schema = textOf(s.db), ""
+	if t.connector == cdc.Postgres && isNull(s.at[srcSchema]) {
+		t.id.Database, t.id.Schema = textOf(s.at[srcDB]), ""
 	}
 	if t.id.Schema == "" || t.id.Table == "" {
 		id, ok := d.conf.Table(topic)

@@ -19,6 +19,7 @@ type Scratch struct {
 	rows   [3]cdc.Row // by rowBefore, rowAfter and rowOld
 	texts  texts
 	avro   [2][]byte // the JSON of Avro's parts, by part
+	hints  recordHints
 	kinds  []ownKind
 	others []int    // of a sentCheck
 	names  []string // of the last tombstone's key; never written again
