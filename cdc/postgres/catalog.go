@@ -77,13 +77,14 @@ func (c *catalog) ask(ctx context.Context, m relationMessage) (d description, er
 // tableInfo is what the catalogue says about a table that Include chooses.
 type tableInfo struct {
 	Schema, Table string
-	Partitioned   bool   // the table itself holds no rows
-	Partition     bool   // of another table
-	Unlogged      bool   // its changes are in no log
-	Identity      string // pg_class.relreplident: d default, n nothing, f full, i index
-	HasIdentity   bool   // updates and deletes can be logged: C4 where not
-	Owned         bool   // we may add it to a publication
-	Generated     []string
+	Partitioned   bool     // the table itself holds no rows
+	Partition     bool     // of another table
+	Unlogged      bool     // its changes are in no log
+	Identity      string   // pg_class.relreplident: d default, n nothing, f full, i index
+	HasIdentity   bool     // updates and deletes can be logged: C4 where not
+	Owned         bool     // we may add it to a publication
+	From18        bool     // the server can publish stored generated columns: Postgres 18 and newer
+	Unsendable    []string // generated columns that are not sent, or would not be if the table were published now
 	Listed        bool     // a member of the publication by its own name
 	Published     bool     // the publication sends its changes under its own name
 	Columns       []string // every column
@@ -94,11 +95,24 @@ type tableInfo struct {
 
 func (t tableInfo) String() string { return t.Schema + "." + t.Table }
 
+// oldRowInPart reports whether the log holds only some columns of the rows that updates and deletes meet.
+func (t tableInfo) oldRowInPart() bool { return t.Identity != "f" && !t.Partitioned }
+
+// stopped names a column for want of which the server refuses updates and deletes of the table once it is published: Postgres 18
+// does so under FULL identity, which takes in every generated column. Empty for none.
+func (t tableInfo) stopped() string {
+	if t.From18 && t.Identity == "f" && len(t.Unsendable) > 0 {
+		return t.Unsendable[0]
+	}
+	return ""
+}
+
 func (t tableInfo) id(database string) cdc.TableID {
 	return cdc.TableID{Database: database, Schema: t.Schema, Table: t.Table}
 }
 
-// $1 is the publication. An index serves as identity only where it is valid and checked at once. A partitioned table is
+// $1 is the publication. Before 18 no server publishes generated columns, whatever pg_publication_tables says; a publication that
+// is still to be made will send the stored ones. An index serves as identity only where it is valid and checked at once. A partitioned table is
 // published for its partitions, those to come too: they inherit its primary key, but no other identity.
 const listTables = `
 WITH identity AS (
@@ -114,8 +128,12 @@ leaf AS (
 SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
        identity.ok AND NOT EXISTS (SELECT FROM leaf WHERE leaf.root = c.oid AND NOT leaf.ok),
        pg_has_role(c.relowner, 'USAGE'),
+       server.from18,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
-             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> ''
+             AND NOT (server.from18 AND CASE WHEN t.tablename IS NOT NULL THEN a.attname = ANY (t.attnames)
+                      ELSE a.attgenerated = 's' AND NOT EXISTS (SELECT FROM pg_publication p WHERE p.pubname = $1 AND to_jsonb(p) ->> 'pubgencols' <> 's') END)
+             ORDER BY a.attnum),
        EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
                WHERE r.prrelid = c.oid AND p.pubname = $1),
        t.tablename IS NOT NULL,
@@ -125,6 +143,7 @@ SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relispartition, c.re
        t.rowfilter IS NOT NULL,
        ARRAY(SELECT leaf.name FROM leaf WHERE leaf.root = c.oid ORDER BY 1)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
+CROSS JOIN (SELECT current_setting('server_version_num')::int >= 180000 AS from18) server
 LEFT JOIN pg_publication_tables t ON t.pubname = $1 AND t.schemaname = n.nspname AND t.tablename = c.relname
 WHERE c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
 ORDER BY 1, 2`

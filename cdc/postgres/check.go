@@ -35,9 +35,8 @@ func rank(s cdc.Severity) int {
 }
 
 type checker struct {
-	f       *Feeder
-	version int
-	found   []cdc.Finding
+	f     *Feeder
+	found []cdc.Finding
 }
 
 func (c *checker) add(s cdc.Severity, table, column, hint, format string, args ...any) {
@@ -57,7 +56,6 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	c.version = server.Version
 	if err := c.f.fit(server); err != nil {
 		c.refused(err)
 	}
@@ -172,7 +170,7 @@ func (c *checker) table(t tableInfo, pub *publicationInfo) {
 		c.add(cdc.SeverityError, t.String(), "", e.Hint, "%s", what)
 		return
 	}
-	if t.Identity != "f" && !t.Partitioned {
+	if t.oldRowInPart() {
 		c.add(cdc.SeverityWarning, t.String(), "", fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table)),
 			"its replica identity is its key: the old values of other columns can never be known, nor a large value that an update left alone")
 	}
@@ -184,23 +182,16 @@ func (c *checker) table(t tableInfo, pub *publicationInfo) {
 		c.add(cdc.SeverityWarning, t.String(), "", "publish the table without WHERE", "publication %s sends only the rows that its filter lets through", c.f.cfg.Publication)
 	}
 	for _, column := range t.Columns {
-		if !slices.Contains(t.Sent, column) && !slices.Contains(t.Generated, column) {
+		if !slices.Contains(t.Sent, column) && !slices.Contains(t.Unsendable, column) {
 			c.add(cdc.SeverityWarning, t.String(), column, "publish the table without a column list, or name it there", "publication %s does not send it", c.f.cfg.Publication)
 		}
 	}
 }
 
-// generated looks at generated columns: before 18 no server publishes them, whatever pg_publication_tables says.
+// generated looks at generated columns.
 func (c *checker) generated(t tableInfo) {
-	for _, column := range t.Generated {
-		if c.version >= 180000 && t.Published && slices.Contains(t.Sent, column) {
-			continue
-		}
+	for _, column := range t.Unsendable {
 		c.add(cdc.SeverityWarning, t.String(), column, "name the columns that it is made of instead", "it is generated, and generated columns are not published")
-		if c.version >= 180000 && t.Identity == "f" {
-			c.add(cdc.SeverityError, t.String(), column, "publish it (publish_generated_columns = stored), or take another replica identity",
-				"under REPLICA IDENTITY FULL, updates and deletes of a published table fail where a generated column is not published")
-		}
 	}
 }
 

@@ -50,6 +50,24 @@ func TestCheckTables(t *testing.T) {
 	wantFinding(t, d.check(d.feeder("nowhere.*")), cdc.SeverityError, "", "include list")
 }
 
+// A generated column is in no change before 18, and Check says so of the publication as it stands, not the log of every row. What
+// 18 changes is in TestB5PreflightOfEighteen.
+func TestB5GeneratedColumns(t *testing.T) {
+	for _, server := range []string{"POSTGRES", "POSTGRES17"} {
+		t.Run(server, func(t *testing.T) {
+			d := newDBOn(t, server)
+			d.exec("CREATE TABLE u (id int PRIMARY KEY, first text, last text, full_name text GENERATED ALWAYS AS (first||last) STORED)")
+			f := d.feeder("public.u")
+			wantFinding(t, d.check(f), cdc.SeverityWarning, "public.u", "column full_name: it is generated")
+			r := d.start(f, cdc.Position{})
+			wantFinding(t, d.check(f), cdc.SeverityWarning, "public.u", "column full_name: it is generated")
+			d.exec("INSERT INTO u VALUES (1, 'a', 'b')", "ALTER TABLE u REPLICA IDENTITY FULL", "UPDATE u SET first = 'x'")
+			same(t, shown(r.caughtUp()), "c u - {id=1 first=a last=b}\nu u {id=1 first=a last=b} {id=1 first=x last=b}")
+			r.stop()
+		})
+	}
+}
+
 // Check says what somebody else's publication leaves out (field case C10).
 func TestCheckPublication(t *testing.T) {
 	d := newDB(t)

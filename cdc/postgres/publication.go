@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,7 @@ func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
 			f.log.Error("a table cannot be fed", "table", t.String(), "error", e.Err, "hint", e.Hint)
 		}
 	}
+	f.warnOfIdentity(tables)
 	missing := unpublished(tables, pub)
 	if pub == nil {
 		if len(missing) == 0 {
@@ -56,6 +58,15 @@ func (f *Feeder) ensurePublication(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	return nil
+}
+
+// warnOfIdentity names the tables whose old rows the log holds only in part.
+func (f *Feeder) warnOfIdentity(tables []tableInfo) {
+	partly := slices.DeleteFunc(slices.Clone(tables), func(t tableInfo) bool { return !t.oldRowInPart() || f.unfit(t) != nil })
+	if len(partly) > 0 {
+		f.log.Warn("the old values of columns outside of the replica identity can never be known, nor large values that an update left alone",
+			"tables", names(partly), "hint", "ALTER TABLE … REPLICA IDENTITY FULL, where a mapping reads such columns")
+	}
 }
 
 func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) error {
@@ -109,7 +120,11 @@ func (f *Feeder) createPublication(ctx context.Context, conn *pgx.Conn, tables [
 }
 
 func (f *Feeder) createStatement(tables []tableInfo) string {
-	return fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s", quote(f.cfg.Publication), quoted(tables))
+	s := fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s", quote(f.cfg.Publication), quoted(tables))
+	if slices.ContainsFunc(tables, func(t tableInfo) bool { return t.From18 }) {
+		s += " WITH (publish_generated_columns = stored)"
+	}
+	return s
 }
 
 func (f *Feeder) addStatement(tables []tableInfo) string {
@@ -122,7 +137,7 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 	var missing []tableInfo
 	for _, t := range tables {
 		switch {
-		case t.Unlogged || !t.HasIdentity:
+		case t.Unlogged || !t.HasIdentity || t.stopped() != "":
 		case pub != nil && pub.ViaRoot && t.Partition: // its changes come as the partitioned table's
 		case pub != nil && (t.Listed || t.Published || pub.AllTables):
 		default:
@@ -132,14 +147,18 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 	return missing
 }
 
-// unfit says why a table cannot be published, or nil. A table without an identity is not: its own application could then
-// no longer update or delete its rows.
+// unfit says why a table cannot be published, or nil. A table without an identity is not, nor one whose identity holds what is
+// not published: its own application could then no longer update or delete its rows.
 func (f *Feeder) unfit(t tableInfo) *cdc.SourceError {
 	e := &cdc.SourceError{Source: f.cfg.Name, Table: t.id(f.cfg.Database)}
 	switch {
 	case t.Unlogged:
 		e.Err = errors.New("it is unlogged: its changes are in no log")
 		e.Hint = fmt.Sprintf("ALTER TABLE %s SET LOGGED", quote(t.Schema, t.Table))
+	case t.stopped() != "":
+		e.Err = fmt.Errorf("its replica identity is FULL and generated column %s is not published: once published, its updates and deletes would fail", t.stopped())
+		e.Hint = fmt.Sprintf("ALTER PUBLICATION %s SET (publish_generated_columns = stored) where the column is stored, or take another replica identity",
+			quote(f.cfg.Publication))
 	case t.HasIdentity:
 		return nil
 	case t.Partitioned:
