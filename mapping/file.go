@@ -25,6 +25,7 @@ type File struct {
 	Pools       []string
 	Underivable []string // pools whose keys no row gives
 	Readers     Readers
+	Base64Keys  bool // binary_keys: clients send keys with spaces and control bytes in base64
 	Mappings    []*Mapping
 	Tests       []*Test
 
@@ -101,9 +102,11 @@ func (r *fileReader) read(root *yaml.Node) {
 		{name: "pools", read: func(n *yaml.Node) { r.f.Pools = r.pools(n, "pools") }},
 		{name: "underivable", read: func(n *yaml.Node) { r.f.Underivable = r.pools(n, "underivable") }},
 		{name: "readers", read: r.readers},
+		{name: "binary_keys", read: r.binaryKeys},
 		{name: "mappings", read: func(n *yaml.Node) { mappings = n }},
 		{name: "tests", read: func(n *yaml.Node) { tests = n }},
 	})
+	r.checkBinaryKeys()
 	// A key is checked against the pools, wherever in the file they stand.
 	if mappings != nil {
 		for _, n := range r.list(mappings, "mappings", true) {

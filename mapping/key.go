@@ -65,7 +65,7 @@ const (
 	SkipType    SkipReason = "type"    // a float, a JSON document, a value that the filter cannot take
 	SkipMany    SkipReason = "many"    // more elements, or more keys, than one row may give: a gap of that pool
 	SkipPool    SkipReason = "pool"    // a key that a writer sent is in no pool that may be sent there
-	SkipBadKey  SkipReason = "bad_key" // memcached cannot hold it: over 250 bytes, a space, a control byte
+	SkipBadKey  SkipReason = "bad_key" // memcached cannot hold it: over 250 bytes, or a space or control byte that nothing says to send in base64
 )
 
 // Undecided is a condition that could not be decided for a change, and so counted as true.

@@ -48,8 +48,8 @@ type placed struct {
 	t *Template
 }
 
-// shapeColumn stands for any column, through any filters, in a shape. A template's literal text never holds it.
-const shapeColumn = "\x00"
+// shapeColumn stands for any column, through any filters, in a shape. A template's literal text, which is UTF-8, never holds it.
+const shapeColumn = "\xff"
 
 // shape is the template without the names of its columns and their filters.
 func (t *Template) shape() string {

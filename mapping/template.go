@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	maxHot    = 64  // copies a key; more would fan one delete out over most of a ring
-	maxKey    = 250 // bytes; memcached's own limit
-	copyMark  = '#' // key#1 … key#N are a hot key's copies
-	noColumn  = -1
-	maxColumn = 64 // characters of a column's name in MySQL; Postgres has 63
+	maxHot       = 64  // copies a key; more would fan one delete out over most of a ring
+	maxKey       = 250 // bytes; memcached's own limit
+	maxBase64Key = 186 // bytes of one that has to be sent in base64, which is then 248 long
+	copyMark     = '#' // key#1 … key#N are a hot key's copies
+	noColumn     = -1
+	maxColumn    = 64 // characters of a column's name in MySQL; Postgres has 63
 )
 
 // Template is one entry of a mapping's keys: what it renders, when, and what is done with it. It is immutable.
@@ -29,6 +30,7 @@ type Template struct {
 	Hot      int           // extra copies key#1 … key#Hot; 0: none
 	Shadow   bool          // its keys are told, and nothing is done with them
 	Raw      bool          // the column's text is the key itself
+	Base64   bool          // its file's binary_keys: a key may hold any byte, and is sent in base64 where it has to be
 	Each     []Each        // in the order of the file
 	File     string        // where it stands
 	Line     int
@@ -74,8 +76,8 @@ type fault struct {
 }
 
 // parseTemplate reads literal text, {column|filter|filter(…)}, and {{ and }} for braces. The faults hold an error where the
-// parts cannot be used.
-func parseTemplate(text string) (parts []part, faults []fault) {
+// parts cannot be used. Literal text may hold any byte where the file's binary_keys say so.
+func parseTemplate(text string, anyByte bool) (parts []part, faults []fault) {
 	fail := func(at int, hint, format string, args ...any) ([]part, []fault) {
 		return nil, append(faults, fault{at, SeverityError, fmt.Sprintf(format, args...), hint})
 	}
@@ -105,7 +107,7 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 			}
 			parts = append(parts, p)
 			i = end
-		case unfit(c):
+		case unfit(c) && !anyByte:
 			return fail(i, "", "memcached cannot hold a key with %s", nameOf(c))
 		default:
 			literal.WriteByte(c)
@@ -119,7 +121,7 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 	return parts, faults
 }
 
-// unfit reports whether memcached ends a key, or a command, at this byte.
+// unfit reports whether memcached ends a key, or a command, at this byte, unless the key is sent in base64.
 func unfit(c byte) bool { return c <= 0x20 || c == 0x7f }
 
 func nameOf(c byte) string {

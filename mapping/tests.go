@@ -1,7 +1,6 @@
 package mapping
 
 import (
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,8 +27,8 @@ type Test struct {
 // TestResult is what came of one Test.
 type TestResult struct {
 	Test       *Test
-	Missing    []string    // wanted, and not given
-	Unexpected []string    // given, and not wanted
+	Missing    []string    // wanted, and not given; as ShowKey has them
+	Unexpected []string    // given, and not wanted; likewise
 	Skipped    []Skip      // why some may be missing
 	Rendered   []*Template // that gave a key, in shadow or not
 	Unmet      []*Template // whose condition was false
@@ -138,11 +137,11 @@ const inShadow = " (in shadow)"
 func (t *TestResult) compare(want []string, got []Key, mark string) {
 	for _, text := range want {
 		if !slices.ContainsFunc(got, func(k Key) bool { return k.Text == text }) {
-			t.Missing = append(t.Missing, text+mark)
+			t.Missing = append(t.Missing, ShowKey(text)+mark)
 		}
 	}
 	for _, k := range got {
-		if text := k.Text + mark; !slices.Contains(want, k.Text) && !slices.Contains(t.Unexpected, text) {
+		if text := ShowKey(k.Text) + mark; !slices.Contains(want, k.Text) && !slices.Contains(t.Unexpected, text) {
 			t.Unexpected = append(t.Unexpected, text)
 		}
 	}
@@ -197,15 +196,10 @@ func (r *fileReader) test(n *yaml.Node) {
 		{name: "before", read: func(n *yaml.Node) { t.Before = r.image(n, "before") }},
 		{name: "after", read: func(n *yaml.Node) { t.After = r.image(n, "after") }},
 		{name: "keys", required: true, read: func(n *yaml.Node) {
-			for _, k := range r.texts(n, "keys", "key", true) {
-				t.Keys = append(t.Keys, k.Value)
-			}
+			t.Keys = r.testKeys(n, "keys")
 		}},
 		{name: "shadow_keys", read: func(n *yaml.Node) {
-			t.ShadowKeys = []string{}
-			for _, k := range r.texts(n, "shadow_keys", "key", true) {
-				t.ShadowKeys = append(t.ShadowKeys, k.Value)
-			}
+			t.ShadowKeys = append([]string{}, r.testKeys(n, "shadow_keys")...)
 		}},
 	})
 	switch {
@@ -267,12 +261,9 @@ var (
 
 // value reads a column's value exactly as it is written: 013 and 2024-01-01 are texts, as a database shows them.
 func (r *reader) value(column string, n *yaml.Node) (cdc.Value, bool) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Value == "hex" {
-		b, err := hex.DecodeString(n.Content[1].Value)
-		if err != nil {
-			r.errorf(n.Content[1], "", "the bytes of column %s are not hexadecimal: %q", column, n.Content[1].Value)
-		}
-		return cdc.Value{Kind: cdc.Bytes, S: string(b)}, err == nil
+	if isHex(n) {
+		b, ok := r.hexBytes(n, "column "+column)
+		return cdc.Value{Kind: cdc.Bytes, S: b}, ok
 	}
 	switch {
 	case n.Kind != yaml.ScalarNode:
