@@ -32,6 +32,7 @@ type File struct {
 	data     []byte
 	problems []Problem             // warnings
 	claims   map[string]*yaml.Node // pool -> where it is claimed
+	binary   *yaml.Node            // binary_keys; nil without
 }
 
 // Mapping says which keys the rows of some tables feed.
