@@ -77,7 +77,7 @@ func (p *partition) decode(ctx context.Context, r *changelog.Record) (*cdc.RowCh
 
 // tell counts and names what gave no key, and what did in shadow, and parks a record whose key memcached cannot hold.
 func (p *partition) tell(ctx context.Context, r *changelog.Record, row *cdc.RowChange) error {
-	m, at := p.w.metrics, place{p.source.Name, row.TableID, p.id, r.Offset}
+	m, at := p.w.metrics, place{p.source.Name, row.Connector, row.TableID, p.id, r.Offset}
 	for i := range p.result.Skipped {
 		s := &p.result.Skipped[i]
 		m.skipped.WithLabelValues(s.Template.Pool, string(s.Reason)).Inc()

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -44,6 +45,7 @@ const (
 // place is where a change came from.
 type place struct {
 	source    string
+	connector cdc.Connector
 	table     cdc.TableID
 	partition changelog.Partition
 	offset    int64
@@ -58,8 +60,23 @@ func newReporter(log *slog.Logger) *reporter {
 // skip names a skip that loses a delete; a NULL loses none.
 func (r *reporter) skip(s *mapping.Skip, at place) {
 	if s.Reason != mapping.SkipNull && r.due(report{s.Template, string(s.Reason)}, reportEvery) {
-		r.tell(slog.LevelWarn, "a template gave no key", s.Template, at, "column", s.Column, "reason", string(s.Reason), "detail", s.Detail)
+		more := []any{"column", s.Column, "reason", string(s.Reason), "detail", s.Detail}
+		if hint := at.hint(); s.Reason == mapping.SkipAbsent && hint != "" {
+			more = append(more, "hint", hint)
+		}
+		r.tell(slog.LevelWarn, "a template gave no key", s.Template, at, more...)
 	}
+}
+
+// hint is what makes a database log the columns that an image lacks.
+func (at place) hint() string {
+	switch at.connector {
+	case cdc.Postgres:
+		return fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", at.table)
+	case cdc.MySQL, cdc.MariaDB:
+		return "binlog_row_image = FULL, in every session, makes the log hold whole rows"
+	}
+	return ""
 }
 
 func (r *reporter) undecided(u *mapping.Undecided, at place) {
