@@ -35,7 +35,7 @@ func CheckTables(ctx context.Context, c *config.Config, set *mapping.Set, log *s
 	if len(sources) == 0 {
 		return nil, failed("sources", errors.New("the configuration has none: nothing is fed"))
 	}
-	return set.LintTables(sources), findings
+	return append(protocolProblems(c, set), set.LintTables(sources)...), findings
 }
 
 func describeSource(ctx context.Context, s config.Source, patterns *cdc.Include, log *slog.Logger) (*cdc.Include, []cdc.TableInfo, error) {

@@ -85,7 +85,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		})
 		return w.work(ctx, kafka, pipeline.Options{
 			Sources: sources, Snapshots: snapshots, Deleter: deleter,
-			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
+			Classic: memcache.Protocol(w.Config.Cache.Protocol) == memcache.Classic,
+			Settle:  w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
 		}, starts, &process{
 			role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
 		})
@@ -93,7 +94,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	return eg.Wait()
 }
 
+// mapper is what comes into force, and tells what the nodes' protocol makes of it.
 func (w *Worker) mapper(s *mapping.Set) mapping.Mapper {
+	for _, p := range protocolProblems(w.Config, s) {
+		w.Log.Error("a mapping file asks for what the nodes' protocol cannot say", "problem", p.String())
+	}
 	if w.WrapMapper != nil {
 		return w.WrapMapper(s)
 	}
@@ -164,6 +169,14 @@ func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start, error) {
 		return nil, nil, errors.New("no source is configured: nothing would be deleted (add one under sources)")
 	}
 	return sources, starts, nil
+}
+
+// protocolProblems are what of the mappings cannot work in the protocol that nodes are spoken to.
+func protocolProblems(c *config.Config, s *mapping.Set) []mapping.Problem {
+	if memcache.Protocol(c.Cache.Protocol) == memcache.Classic {
+		return s.CheckClassic()
+	}
+	return nil
 }
 
 func memcacheOptions(c config.Cache) memcache.Options {

@@ -121,13 +121,26 @@ func (p *partition) checked(s *Snapshot) ([]mapping.Key, error) {
 	var bad error
 	for _, k := range p.result.Keys {
 		hot := max(k.Template.Hot, s.View.Hot.Copies(k.Text))
-		if err := sink.CheckKey(longestWire(s, k.Text, hot)); err != nil {
+		if err := p.checkWire(longestWire(s, k.Text, hot), k.Template); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("mapping %s, template %s: %w", k.Template.Mapping, k.Template.Text, err))
 			continue
 		}
 		keys = append(keys, k)
 	}
 	return mapping.CloneKeys(keys), bad
+}
+
+// checkWire says why no copy can be deleted under this text: memcached cannot hold it as the template's clients write keys, or the
+// nodes' protocol cannot say it.
+func (p *partition) checkWire(wire string, t *mapping.Template) error {
+	if !t.Base64 {
+		return sink.CheckKey(wire)
+	}
+	inBase64, err := sink.CheckMetaKey(wire)
+	if inBase64 && err == nil && p.w.opts.Classic {
+		return &sink.KeyError{Key: wire, Problem: "it has a space or a control byte, and the nodes are spoken to in the classic protocol, which cannot say it (cache.protocol)"}
+	}
+	return err
 }
 
 // longestWire is the longest text of a key on the wire. It makes no new text where there is neither a prefix nor a copy.

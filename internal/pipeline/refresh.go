@@ -3,12 +3,14 @@ package pipeline
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"time"
 
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
 	"invalidator/mapping"
+	"invalidator/sink"
 )
 
 // Refresher asks that a key's value be rebuilt.
@@ -40,7 +42,7 @@ func requestsOf(keys []mapping.Key, row *cdc.RowChange, recordKey []byte) (all [
 			continue
 		}
 		all = append(all, changelog.RefreshRequest{
-			V: 1, Key: k.Text, Pool: k.Template.Pool, Team: k.Template.Team, Mapping: k.Template.Mapping,
+			V: 1, Key: k.Text, KeyBase64: sink.Base64(k.Text), Pool: k.Template.Pool, Team: k.Template.Team, Mapping: k.Template.Mapping,
 			Source: row.Source, Table: row.TableID.String(), Reason: reasons[row.Op], Committed: row.CommitTime,
 		})
 	}
@@ -59,7 +61,7 @@ var reasons = map[cdc.Op]string{cdc.Insert: "insert", cdc.Read: "insert", cdc.Up
 const maxRowKey = 16 << 10
 
 // rowKey is the record's key as JSON, without the schema that may wrap it. Where it is in another format it is made of what was
-// decoded: the key's columns that mappings read, as text.
+// decoded: the key's columns that mappings read, as text, bytes in base64.
 func rowKey(row *cdc.RowChange, recordKey []byte) json.RawMessage {
 	if len(recordKey) > maxRowKey {
 		return nil
@@ -73,7 +75,11 @@ func rowKey(row *cdc.RowChange, recordKey []byte) json.RawMessage {
 	}
 	texts := map[string]string{}
 	for _, name := range row.KeyColumns {
-		if v := columnOf(row, name); v.Kind != cdc.Absent && v.Kind != cdc.Null {
+		switch v := columnOf(row, name); v.Kind {
+		case cdc.Absent, cdc.Null:
+		case cdc.Bytes:
+			texts[name] = base64.StdEncoding.EncodeToString([]byte(v.S))
+		default:
 			texts[name] = v.S
 		}
 	}

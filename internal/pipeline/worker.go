@@ -65,6 +65,7 @@ type Options struct {
 	Sources    []*Source
 	Snapshots  *Snapshots
 	Deleter    sink.Deleter
+	Classic    bool // the Deleter speaks the classic protocol: a key that needs base64 is parked with its record
 	Parker     Parker
 	Refresher  Refresher
 	Gaps       GapRecorder
