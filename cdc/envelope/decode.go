@@ -110,6 +110,10 @@ func (r *reading) decode() (*cdc.RowChange, string, error) {
 	if r.rec.Value == nil {
 		return r.tombstone()
 	}
+	if r.direct {
+		r.schema = r.rec.schemas[inValue]
+		return r.envelope()
+	}
 	payload, schema, err := r.d.unwrap(&r.rec, inValue)
 	if err != nil {
 		return nil, "", err
@@ -124,6 +128,11 @@ func (r *reading) decode() (*cdc.RowChange, string, error) {
 	if err := r.env.parse(payload, &r.src, &r.s.hints); err != nil {
 		return nil, "", err
 	}
+	return r.envelope()
+}
+
+// envelope is what an envelope says whose parts have been found.
+func (r *reading) envelope() (*cdc.RowChange, string, error) {
 	if word := r.env.noChange(); word != "" {
 		return nil, word, nil
 	}
@@ -138,6 +147,7 @@ type reading struct {
 	at     spot
 	schema *schema // nil where none wraps the value
 	isFlat bool    // the row stands without an envelope
+	direct bool    // the envelope is Avro, and its images stand in the Scratch
 	env    envelope
 	src    source
 	table  *table
@@ -265,6 +275,9 @@ func (r *reading) images(c *cdc.RowChange) error {
 func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 	if isNull(raw) {
 		return nil, nil
+	}
+	if r.direct {
+		return r.avroRow(which)
 	}
 	if r.src.at[srcOurs] != nil {
 		return r.ownImage(which, raw)

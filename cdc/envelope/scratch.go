@@ -18,7 +18,8 @@ type Scratch struct {
 	// Room that is kept from record to record. Whoever takes a part of it empties it first.
 	rows   [3]cdc.Row // by rowBefore, rowAfter and rowOld
 	texts  texts
-	avro   [2][]byte // the JSON of Avro's parts, by part
+	avro   [2][]byte    // the JSON of Avro's parts, by part
+	images [2]avroImage // by rowBefore and rowAfter
 	hints  recordHints
 	kinds  []ownKind
 	others []int    // of a sentCheck
@@ -45,9 +46,10 @@ func (s *Scratch) Reset() {
 	}
 	s.texts.reset()
 	for i, b := range s.avro {
-		if cap(b) > maxKept {
+		if s.avro[i] = b[:0]; cap(b) > maxKept {
 			s.avro[i] = nil
 		}
+		s.images[i].of, s.images[i].body = nil, nil
 	}
 }
 

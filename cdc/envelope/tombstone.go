@@ -59,6 +59,9 @@ func fieldNames(d *Decoder, rec *Record, last []string, h *hints) []string {
 	if isNull(rec.Key) {
 		return nil
 	}
+	if s := rec.schemas[inKey]; s != nil && s.names != nil && d.conf.Format != Maxwell {
+		return s.names
+	}
 	payload, _, err := d.unwrap(rec, inKey)
 	if err != nil {
 		return nil
