@@ -71,13 +71,13 @@ type explainedPlace struct {
 }
 
 type explainedKey struct {
-	Key      string      `json:"key"`
+	shownKey
 	Pool     string      `json:"pool"`
 	Team     string      `json:"team"`
 	Mapping  string      `json:"mapping"`
 	Template string      `json:"template"`
 	Action   string      `json:"action"`
-	Copies   []sink.Copy `json:"copies"`
+	Copies   []shownCopy `json:"copies"`
 }
 
 type explainedNot struct {
@@ -287,7 +287,7 @@ func (x *explainer) change(out *explained, row *cdc.RowChange) {
 
 func (x *explainer) key(k mapping.Key) explainedKey {
 	t := k.Template
-	return explainedKey{k.Text, t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)}
+	return explainedKey{showKey(k.Text), t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)}
 }
 
 // reason begins with one of mapping's closed set of words, and says the rest for a person.
@@ -305,11 +305,11 @@ func reason(s mapping.Skip) string {
 	return r
 }
 
-func (x *explainer) copies(k mapping.Key) []sink.Copy {
+func (x *explainer) copies(k mapping.Key) []shownCopy {
 	if x.topology == nil {
-		return []sink.Copy{}
+		return []shownCopy{}
 	}
-	return x.topology.AppendCopies(nil, k.Text, max(k.Template.Hot, x.hot.Copies(k.Text)))
+	return showCopies(x.topology.AppendCopies(nil, k.Text, max(k.Template.Hot, x.hot.Copies(k.Text))))
 }
 
 func (c explainCmd) print(w io.Writer, out explained) error {
@@ -350,9 +350,9 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 }
 
 func printKey(b *strings.Builder, mark string, k explainedKey) {
-	fmt.Fprintf(b, "  %s%s %-32s %s, mapping %s: %s\n", mark, k.Action, k.Key, k.Team, k.Mapping, k.Template)
+	fmt.Fprintf(b, "  %s%s %-32s %s, mapping %s: %s\n", mark, k.Action, sink.Show(k.Key), k.Team, k.Mapping, k.Template)
 	for _, cp := range k.Copies {
-		fmt.Fprintf(b, "      %-21s %s\n", cp.Node, cp.Key)
+		fmt.Fprintf(b, "      %-21s %s\n", cp.Node, sink.Show(cp.Key))
 	}
 }
 

@@ -75,6 +75,24 @@ func TestExplainAsJSON(t *testing.T) {
 		`{"mapping":"user","template":"user:rank:{id}","when":"changed(score) && op == 'update'","result":"undecided","reason":"column score of the before image: the image does not hold the column"}]}`+"\n")
 }
 
+// A key that JSON cannot show has its bytes beside it, and each of its copies too; people see it quoted.
+func TestExplainABinaryKey(t *testing.T) {
+	files := map[string]string{
+		"mappings.d/a.yaml": "version: 1\nteam: a\npools: [u]\nreaders: meta\nbinary_keys: base64\nmappings: [{name: u, table: shop.users, keys: [{key: \"u:{id}\", hot: 1}]}]\n",
+		"ring.json":         `{"epoch":1,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n:1","zone":"a"}}]}`,
+	}
+	row := []string{"explain", "--ring", "ring.json", "--row", "shop.users", "--after", "{id: {hex: 00ff20}}"}
+	_, stdout, stderr := invoke(t, files, row...)
+	same(t, "stdout", stdout+stderr, `shop.users insert
+  delete "u:\x00\xff "                    a, mapping u: u:{id}
+      n:1                   "u:\x00\xff "
+      n:1                   "u:\x00\xff #1"
+`)
+	_, stdout, _ = invoke(t, files, append(row, "--json")...)
+	same(t, "stdout", stdout, `{"topic":"","table":"shop.users","op":"c","keys":[{"key":"u:\u0000\ufffd ","key_base64":"dToA/yA=","pool":"u","team":"a","mapping":"u","template":"u:{id}","action":"delete",`+
+		`"copies":[{"node":"n:1","key":"u:\u0000\ufffd ","key_base64":"dToA/yA="},{"node":"n:1","key":"u:\u0000\ufffd #1","key_base64":"dToA/yAjMQ=="}]}],"skipped":[]}`+"\n")
+}
+
 func TestExplainRefusesWhatContradicts(t *testing.T) {
 	files := map[string]string{"mappings.d/a.yaml": explainMappings, "hot.json": "{}"}
 	for want, args := range map[string][]string{

@@ -85,7 +85,11 @@ func TestExitCodes(t *testing.T) {
 		{"locate without a ring", []string{"ring", "locate", "a"}, "", 1, "", "which ring?"},
 		{"locate with two", []string{"ring", "locate", "--ring", "testdata/ring.json", "-c", broken, "a"}, "", 1, "", "not both"},
 		{"locate without a key", []string{"ring", "locate", "--ring", "testdata/ring.json"}, "", 2, "", "keys"},
-		{"locate a bad key", []string{"ring", "locate", "--ring", "testdata/ring.json", "a b", "c"}, "", 1, "c\n  shard ", "a b"},
+		{"locate a bad key", []string{"ring", "locate", "--ring", "testdata/ring.json", strings.Repeat("k", 251), "c"}, "", 1, "c\n  shard ", "it is 251 bytes long"},
+		{"locate a key with a space", []string{"ring", "locate", "--ring", "testdata/ring.json", "a b"}, "", 0, "\"a b\"\n  shard ", ""},
+		{"locate in base64", []string{"ring", "locate", "--ring", "testdata/ring.json", "--base64", "YQD/"}, "", 0, `"a\x00\xff"` + "\n  shard ", ""},
+		{"locate what is no base64", []string{"ring", "locate", "--ring", "testdata/ring.json", "--base64", "a b", "Yw=="}, "", 1, "c\n  shard ", `key "a b" is not in base64`},
+		{"locate as JSON", []string{"ring", "locate", "--ring", "testdata/ring.json", "--json", "--base64", "YSD/"}, "", 0, `{"key":"a \ufffd","key_base64":"YSD/","hash":`, ""},
 		{"locate in no ring", []string{"ring", "locate", "--ring", broken, "a"}, "", 1, "", broken},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
