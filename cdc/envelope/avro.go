@@ -53,10 +53,29 @@ type avroType struct {
 	wanted lastWanted // avroRecord: of an image
 }
 
+// anyNames takes the names that databases allow and Avro does not.
+var anyNames = avro.WithLaxNames(func(string) error { return nil })
+
+// JoinSchemas is the text of a schema with those that it refers to written into it. A schema refers to named types of another as if
+// they stood before it; each of references comes after those that it refers to itself.
+func JoinSchemas(references []string, schema string) (string, error) {
+	var all avro.SchemaCache
+	for _, text := range references {
+		if _, err := all.Parse(text, anyNames); err != nil {
+			return "", err
+		}
+	}
+	s, err := all.Parse(schema, anyNames)
+	if err != nil {
+		return "", err
+	}
+	return s.String(), nil
+}
+
 // parseAvro compiles a schema. Named types are written out where they are used, which a recursive one cannot be: no table has
 // such rows.
 func parseAvro(text string) (*avroSchema, error) {
-	parsed, err := avro.Parse(text, avro.WithLaxNames(func(string) error { return nil }))
+	parsed, err := avro.Parse(text, anyNames)
 	if err != nil {
 		return nil, fmt.Errorf("not an Avro schema (JSON Schema and Protobuf are not read): %w", err)
 	}
