@@ -10,7 +10,7 @@ import (
 )
 
 // surprises are texts that YAML reads as something else where nobody quotes them.
-var surprises = []string{"NO", "no", "on", "yes", "013", "1e3", "1_000", "2024-01-01", "~", "null", ""}
+var surprises = []string{"NO", "no", "n", "on", "yes", "013", "1e3", "1_000", "2024-01-01", "~", "null", ""}
 
 // j1Places are files with one place where a text is asked for, as %s; at is its line.
 var j1Places = []struct {
