@@ -86,6 +86,7 @@ type Result struct {
 
 	arena []byte            // what the keys' texts lie in; where it had to grow, the earlier ones lie in its predecessor
 	value [2][]byte         // a column's value between two filters
+	list  listing           // what lists give
 	met   []bool            // which of the plan's templates the change is for
 	index [2]map[string]int // of Keys and Shadow, where a change gives many
 }

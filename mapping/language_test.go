@@ -86,7 +86,7 @@ func TestArrayElementsAreReadBack(t *testing.T) {
 		for _, e := range want {
 			quoted = append(quoted, `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(e)+`"`)
 		}
-		list, detail := arrayElements("{" + strings.Join(quoted, ",") + "}")
+		list, detail := new(listing).elements("{"+strings.Join(quoted, ",")+"}", &filter{filterType: filterElements})
 		var got []string
 		for _, v := range list {
 			got = append(got, v.S)
@@ -102,12 +102,12 @@ func FuzzElements(f *testing.F) {
 		f.Add(s, ",")
 	}
 	f.Fuzz(func(t *testing.T, s, separator string) {
-		list, detail := elements(s, &filter{filterType: filterElements})
+		list, detail := new(listing).elements(s, &filter{filterType: filterElements})
 		if len(list) > maxElements || detail == detailElements && list != nil {
 			t.Errorf("%d elements, %s", len(list), detail)
 		}
 		if separator != "" {
-			list, _ := elements(s, &filter{filterType: filterElements, args: []argument{{text: separator}}})
+			list, _ := new(listing).elements(s, &filter{filterType: filterElements, args: []argument{{text: separator}}})
 			var texts []string
 			for _, v := range list {
 				texts = append(texts, v.S)

@@ -46,7 +46,7 @@ const (
 // A column that an update's after image leaves out has the value of its before image: an unchanged TOAST value, or a
 // minimal row image, which holds what changed.
 //
-// It allocates nothing for plain templates once r has room: no elements, no values that leave several texts open.
+// It allocates nothing once r has room, but for values that leave several texts open.
 func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 	w := writer{r: r,
 		keys:   distinct{keys: &r.Keys, first: len(r.Keys), index: &r.index[0]},
