@@ -35,6 +35,9 @@ type File struct {
 	binary   *yaml.Node            // binary_keys; nil without
 }
 
+// Text is what the file was read from.
+func (f *File) Text() string { return string(f.data) }
+
 // Mapping says which keys the rows of some tables feed.
 type Mapping struct {
 	Name      string

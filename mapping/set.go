@@ -56,7 +56,7 @@ func Load(dir string) (*Set, []Problem, error) {
 		}
 	}
 	if len(texts) == 0 {
-		problems = append(problems, Problem{File: dir, Severity: SeverityWarning, What: noFile + ": nothing is mapped"})
+		problems = append(problems, nothingMapped(dir))
 	}
 	set, ps := NewSet(files)
 	problems = append(problems, ps...)
@@ -68,6 +68,10 @@ func Load(dir string) (*Set, []Problem, error) {
 func LoadFile(name string) (*File, []Problem) { return readText(name).parse() }
 
 const noFile = "the folder has no *.yaml file"
+
+func nothingMapped(dir string) Problem {
+	return Problem{File: dir, Severity: SeverityWarning, What: noFile + ": nothing is mapped"}
+}
 
 // content is a file as it was read.
 type content struct {

@@ -37,12 +37,11 @@ type Feed struct {
 
 // Run feeds until ctx ends and returns nil; its error is a configuration that cannot work.
 func (f *Feed) Run(ctx context.Context) error {
-	mappings, err := openMappings(f.Config, f.Registry, f.Log)
+	mappings, err := newMappings(f.Config, f.Registry, f.Log)
 	if err != nil {
 		return err
 	}
 	var keep atomic.Pointer[kept]
-	keep.Store(&kept{set: mappings.today().set})
 	sources, err := f.sources(&keep)
 	if err != nil {
 		return err
@@ -58,9 +57,6 @@ func (f *Feed) Run(ctx context.Context) error {
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	eg, under := errgroup.WithContext(under)
-	eg.Go(func() error {
-		return mappings.Run(under, f.Hup, func(s *mapping.Set) { keep.Store(&kept{set: s}) })
-	})
 	eg.Go(func() error { return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry) })
 	eg.Go(func() error {
 		defer stopUnder()
@@ -75,6 +71,13 @@ func (f *Feed) Run(ctx context.Context) error {
 			return err
 		}
 		defer state.Close()
+		if err := mappings.open(ctx, state); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		keep.Store(&kept{set: mappings.today().set})
+		defer mappings.start(ctx, f.Hup, func(s *mapping.Set) { keep.Store(&kept{set: s}) })()
 		run, err := feed.New(feed.Options{
 			Kafka: kafka, Topics: topicSettings(f.Config), State: state, Sources: sources, Log: f.Log, Metrics: metrics,
 		})

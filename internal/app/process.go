@@ -38,8 +38,9 @@ type processRecord struct {
 
 type mappingsRecord struct {
 	Fingerprint string    `json:"fingerprint"`
-	Since       time.Time `json:"since"`             // when it came into force here
-	Failing     []string  `json:"failing,omitempty"` // files whose text in the folder is not in force
+	Since       time.Time `json:"since"`              // when it came into force here
+	Failing     []string  `json:"failing,omitempty"`  // files whose text in the folder is not in force
+	Recalled    []string  `json:"recalled,omitempty"` // of those in force, which are as the state topic had them
 }
 
 type registryRecord struct {
@@ -107,7 +108,7 @@ func (p *process) write(ctx context.Context) error {
 	m := p.mappings.today()
 	r := processRecord{
 		V: 1, Role: p.role, Host: p.host, Group: p.group, Version: obs.Version(), Started: p.started, At: time.Now().UTC(),
-		Mappings: mappingsRecord{m.set.Fingerprint(), m.since.UTC(), m.failing},
+		Mappings: mappingsRecord{m.set.Fingerprint(), m.since.UTC(), m.failing, m.recalled},
 	}
 	if p.view != nil {
 		v := p.view()

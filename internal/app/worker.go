@@ -39,7 +39,7 @@ type Worker struct {
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
 func (w *Worker) Run(ctx context.Context) error {
-	mappings, err := openMappings(w.Config, w.Registry, w.Log)
+	mappings, err := newMappings(w.Config, w.Registry, w.Log)
 	if err != nil {
 		return err
 	}
@@ -79,17 +79,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		if w.Wrap != nil {
 			deleter = w.Wrap(client)
 		}
-		snapshots := pipeline.NewSnapshots(watcher, w.mapper(mappings.today().set))
-		eg.Go(func() error {
-			return mappings.Run(under, w.Hup, func(s *mapping.Set) { snapshots.SetMapper(w.mapper(s)) })
-		})
-		return w.work(ctx, kafka, pipeline.Options{
-			Sources: sources, Snapshots: snapshots, Deleter: deleter,
+		return w.work(ctx, kafka, watcher, mappings, pipeline.Options{
+			Sources: sources, Deleter: deleter,
 			Classic: memcache.Protocol(w.Config.Cache.Protocol) == memcache.Classic,
 			Settle:  w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
-		}, starts, &process{
-			role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
-		})
+		}, starts)
 	})
 	return eg.Wait()
 }
@@ -105,7 +99,7 @@ func (w *Worker) mapper(s *mapping.Set) mapping.Mapper {
 	return s
 }
 
-func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start, self *process) error {
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher registry.Watcher, mappings *mappings, opts pipeline.Options, starts []changelog.Start) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -115,6 +109,13 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 		return err
 	}
 	defer state.Close()
+	if err := mappings.open(ctx, state); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	opts.Snapshots = pipeline.NewSnapshots(watcher, w.mapper(mappings.today().set))
+	defer mappings.start(ctx, w.Hup, func(s *mapping.Set) { opts.Snapshots.SetMapper(w.mapper(s)) })()
 	dead, err := changelog.OpenDeadLetter(kafka, names.DeadLetter)
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 	if err != nil {
 		return err
 	}
-	self.state = state
+	self := &process{role: "worker", group: w.Config.Kafka.Group, state: state, mappings: mappings, view: watcher.View, log: w.Log}
 	defer self.start(ctx)()
 	if w.Started != nil {
 		w.Started()
