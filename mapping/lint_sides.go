@@ -182,8 +182,8 @@ func (c *condition) bothSides(o operand) string {
 	return fmt.Sprintf("write %s; right as it is where %s never changes", both, name)
 }
 
-// imageMark stands for the image in a test's text. No text of a file holds it.
-const imageMark = "\x00"
+// imageMark stands for the image in a test's text. No text of a file, which is UTF-8, holds it.
+const imageMark = "\xff"
 
 // text writes a test out, with imageMark for image. It is empty where that would need more than a line's worth of words.
 func (c *condition) text(t *term, image Image, not bool) string {

@@ -40,7 +40,7 @@ func (d mappingsDir) or(otherwise string) string { return cmp.Or(string(d), othe
 
 type mappingsCheckCmd struct {
 	mappingsFlags
-	Config string `help:"Ask this configuration's databases too: whether each table and column is there, of which type, and what the log says of it. Its mappings.dir is checked where no folder is named." type:"existingfile" short:"c"`
+	Config string `help:"Ask this configuration's databases and topics too: whether each table and column is there, of which type, and what the log says of it. Its mappings.dir is checked where no folder is named." type:"existingfile" short:"c"`
 }
 
 // Run prints every problem with its place, and fails on an error.
@@ -59,11 +59,12 @@ func (c mappingsCheckCmd) Run(e *env) error {
 		return err
 	}
 	problems = append(problems, set.Lint()...)
+	var live app.TablesChecked
 	if cfg != nil {
-		live, failed := app.CheckTables(e.ctx, cfg, set, e.log)
-		problems = append(problems, live...)
-		for _, f := range failed {
-			problems = append(problems, mapping.Problem{File: fromHere(c.Config), Severity: mapping.SeverityError, What: f.Where + ": " + f.What})
+		live = app.CheckTables(e.ctx, cfg, set, e.log)
+		problems = append(problems, live.Problems...)
+		for _, f := range live.Findings {
+			problems = append(problems, mapping.Problem{File: fromHere(c.Config), Severity: mapping.Severity(f.Severity), What: f.Where + ": " + f.What})
 		}
 	}
 	slices.SortStableFunc(problems, func(a, b mapping.Problem) int {
@@ -71,6 +72,9 @@ func (c mappingsCheckCmd) Run(e *env) error {
 	})
 	found := c.findings(e)
 	if err := found.printAll(problems); err != nil {
+		return err
+	}
+	if err := found.topics(live.Topics); err != nil {
 		return err
 	}
 	if c.asText() {

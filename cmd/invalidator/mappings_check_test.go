@@ -2,8 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // broken has errors in two files, a warning and a note.
@@ -150,5 +154,50 @@ func TestSchemaIsPrinted(t *testing.T) {
 	code, stdout, _ := invoke(t, nil, "mappings", "schema")
 	if code != exitOK || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, "2020-12") {
 		t.Errorf("exit code %d, %.100q", code, stdout)
+	}
+}
+
+// What topics hold is told after what is wrong, as text or as lines of their own; on a pull request it is not told.
+func TestCheckListsTheTopicsThatSomebodyElseFeeds(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "dbz.shop.users", "dbz.tx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "dbz.shop.users", Key: []byte(`{"id":1}`),
+		Value: []byte(`{"before":null,"after":{"id":1},"source":{"connector":"mysql","name":"dbz","db":"shop","table":"users"},"op":"c"}`)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"mappings.d/a.yaml": "version: 1\nteam: a\npools: [user]\nmappings:\n  - {name: user, table: shop.users, keys: [\"user:{id}\"]}\n",
+		"invalidator.yaml":  fmt.Sprintf("kafka: {brokers: [\"%s\"]}\nsources:\n  - {name: dbz, topics: {pattern: 'dbz\\..*'}, first_start: latest}\n", cluster.ListenAddrs()[0]),
+	}
+	code, stdout, stderr := invoke(t, files, "mappings", "check", "-c", "invalidator.yaml")
+	if code != exitOK || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	same(t, "stdout", stdout[:strings.Index(stdout, "1 files")], `mappings.d/a.yaml:5:51: warning: table shop.users: nobody says of which type column id is: the records of source dbz have no schema, `+
+		`and there bytes, bits, a decimal, a date or a time stand otherwise than SELECT shows them
+    5 |   - {name: user, table: shop.users, keys: ["user:{id}"]}
+      |                                                   ^
+      = give mapping user the line columns: {id: …}, with the database's own word: bigint unsigned, decimal(10,2), binary(16), datetime(6), varchar(100)
+topics of source dbz:
+  dbz.shop.users  shop.users (no types, key id)
+  dbz.tx          no change of a row among its newest records
+errors: 0, warnings: 1
+`)
+	_, stdout, _ = invoke(t, files, "mappings", "check", "-c", "invalidator.yaml", "--json")
+	if want := `{"source":"dbz","topic":"dbz.shop.users","tables":[{"table":"shop.users","types":false,"key":["id"]}]}` + "\n" +
+		`{"source":"dbz","topic":"dbz.tx","tables":[]}` + "\n"; !strings.HasSuffix(stdout, want) {
+		t.Errorf("got %s", stdout)
+	}
+	_, stdout, _ = invoke(t, files, "mappings", "check", "-c", "invalidator.yaml", "--format", "github")
+	if strings.Contains(stdout, "dbz.tx") || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("got %s", stdout)
 	}
 }

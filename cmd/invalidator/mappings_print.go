@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"invalidator/internal/app"
 	"invalidator/internal/ui"
 	"invalidator/mapping"
 )
@@ -61,6 +62,32 @@ func (p *findings) printAll(problems []mapping.Problem) error {
 		}
 	}
 	return nil
+}
+
+// topics shows what the topics hold that somebody else feeds. On a pull request it would be no annotation of a line.
+func (p *findings) topics(list []app.SeenTopic) error {
+	var b strings.Builder
+	wide := 0
+	for _, t := range list {
+		wide = max(wide, len(t.Topic))
+	}
+	for i, t := range list {
+		switch {
+		case p.format.asJSON():
+			if err := writeJSON(p.out, t); err != nil {
+				return err
+			}
+			continue
+		case !p.format.asText():
+			return nil
+		}
+		if i == 0 || list[i-1].Source != t.Source {
+			fmt.Fprintf(&b, "topics of source %s:\n", t.Source)
+		}
+		fmt.Fprintf(&b, "  %-*s  %s\n", wide, t.Topic, t.Shows())
+	}
+	_, err := io.WriteString(p.out, b.String())
+	return err
 }
 
 // summary is the last line for people; without anything found it is empty.
