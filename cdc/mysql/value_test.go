@@ -146,3 +146,32 @@ func TestLabels(t *testing.T) {
 		}
 	}
 }
+
+// Doubles within a document, as MySQL 8.0 shows them.
+func TestA12DoublesOfDocuments(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0.0", 1: "1.0", -2.5e10: "-25000000000.0", 1e14: "100000000000000.0", 1e15: "1e15", 2.5e15: "2.5e15", 1.25e17: "1.25e17",
+		123456789012345.6: "123456789012345.6", 1234567890123456.5: "1234567890123456.5", 12345678901234568: "1.2345678901234568e16",
+		12345678901234567890.12: "1.2345678901234567e19", 0.0001: "0.0001", 1e-5: "0.00001", 1.234567890123e-5: "0.00001234567890123",
+		1e-10: "0.0000000001", 1e-15: "0.000000000000001", 1e-16: "1e-16", 5e-324: "5e-324", 1.7976931348623157e308: "1.7976931348623157e308",
+		math.Copysign(0, -1): "-0.0", -0.1: "-0.1", 345.678894: "345.678894",
+	} {
+		if got := string(appendDouble(nil, v)); got != want {
+			t.Errorf("%v: got %s, want %s", v, got, want)
+		}
+	}
+}
+
+// A document's doubles are found among its other numbers, and what does not fit is no document.
+func TestA12NumbersFit(t *testing.T) {
+	doc := `{"a":-1,"b":"5,-6:7","c":[1e+16,0.5,true],"d":12.50}`
+	got, err := spaced(doc, []string{"", "1e16", "", ""})
+	if want := `{"a": -1, "b": "5,-6:7", "c": [1e16, 0.5, true], "d": 12.50}`; err != nil || got != want {
+		t.Errorf("got %s, %v", got, err)
+	}
+	for _, numbers := range [][]string{{"", "1e16", ""}, {"", "1e16", "", "", ""}} {
+		if got, err := spaced(doc, numbers); err == nil {
+			t.Errorf("%d numbers: got %s", len(numbers), got)
+		}
+	}
+}
