@@ -284,11 +284,10 @@ func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 	}
 	row := r.s.row(which, len(r.cols.List))
 	forms := r.forms()
-	m := members{s: scanner{b: raw}}
-	h := r.imageHints()
+	in := r.readImage(which, raw)
 	sent := r.sentCheck(which)
 	for {
-		name, i, value, ok, err := r.member(&m, h)
+		name, i, value, ok, err := in.next()
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
@@ -318,10 +317,9 @@ func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
 	if r.s.kinds = kinds; err != nil {
 		return nil, err
 	}
-	m := members{s: scanner{b: raw}}
-	h := r.imageHints()
+	in := r.readImage(which, raw)
 	for {
-		_, i, value, ok, err := r.member(&m, h)
+		_, i, value, ok, err := in.next()
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
@@ -341,22 +339,6 @@ func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
 			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
 	}
-}
-
-// imageHints are those of the wanted columns.
-func (r *reading) imageHints() *hints { return r.s.hints.image.about(r.cols) }
-
-// member returns the next member of an image, and the place of its column; nowhere for one that is not wanted.
-func (r *reading) member(m *members, h *hints) (name []byte, i int, value []byte, ok bool, err error) {
-	if name, i, ok, err = m.hinted(h); !ok {
-		return nil, 0, nil, false, err
-	}
-	if i == unseen {
-		i = r.column(name)
-		m.learn(h, name, i)
-	}
-	value, err = m.s.raw()
-	return name, i, value, err == nil, err
 }
 
 // few is up to how many columns are found faster one by one than in a map.

@@ -16,7 +16,12 @@ type hint struct {
 }
 
 // recordHints are those of the objects of one record.
-type recordHints struct{ record, source, marker, image, maxwell, key, names hints }
+type recordHints struct {
+	record, source, marker, maxwell, key, names hints
+
+	images [2]hints    // by rowBefore and rowAfter
+	values [2][][]byte // of images that were read by their hints while they were passed over; empty for others
+}
 
 const (
 	nowhere   = -1 // the place of a member that is not read
@@ -51,6 +56,74 @@ func (m *members) hinted(h *hints) (name []byte, place int, ok bool, err error) 
 	}
 	name, ok, err = m.name()
 	return name, unseen, ok, err
+}
+
+// pass passes over an image, whose table may not be known yet. Where it has the members of the last one, their values are kept, so
+// that they need not be looked for again; else it is scanner.object.
+func (k *recordHints) pass(s *scanner, which int) ([]byte, error) {
+	s.space()
+	in, values := *s, k.values[which][:0]
+	for _, h := range k.images[which].list {
+		end := in.i + len(h.text)
+		if end > len(in.b) || string(in.b[in.i:end]) != string(h.text) {
+			break
+		}
+		in.i = end
+		value, err := in.raw()
+		if err != nil { // which whoever reads the image will say
+			values, in.i = values[:0], len(in.b)
+			break
+		}
+		values = append(values, value)
+	}
+	if len(values) == 0 || in.i >= len(in.b) || in.b[in.i] != '}' {
+		clear(values[:cap(values)])
+		return s.object()
+	}
+	k.values[which] = values
+	start := s.i
+	s.i = in.i + 1
+	return s.b[start:s.i], nil
+}
+
+// imageReader walks the members of an image.
+type imageReader struct {
+	r      *reading
+	m      members
+	h      *hints
+	values [][]byte // that pass has kept; nil: the image is read from its text
+	n      int      // how many of them were given
+}
+
+func (r *reading) readImage(which int, raw []byte) imageReader {
+	k := &r.s.hints
+	in := imageReader{r: r, m: members{s: scanner{b: raw}}, h: &k.images[which]}
+	if in.h.of == r.cols && len(k.values[which]) > 0 {
+		in.values = k.values[which]
+	}
+	in.h.about(r.cols)
+	return in
+}
+
+// next returns the next member, and the place of its column; nowhere for one that is not wanted.
+func (in *imageReader) next() (name []byte, i int, value []byte, ok bool, err error) {
+	if in.values != nil {
+		if in.n == len(in.values) {
+			return nil, 0, nil, false, nil
+		}
+		t := &in.h.list[in.n]
+		in.n++
+		return t.text[2 : len(t.text)-2], t.place, in.values[in.n-1], true, nil
+	}
+	if name, i, ok, err = in.m.hinted(in.h); !ok {
+		return nil, 0, nil, false, err
+	}
+	if i == unseen {
+		i = in.r.column(name)
+		in.m.learn(in.h, name, i)
+	}
+	value, err = in.m.s.raw()
+	return name, i, value, err == nil, err
 }
 
 // learn remembers where the member goes that hinted has given.

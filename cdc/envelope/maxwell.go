@@ -170,7 +170,7 @@ func (d *Decoder) maxwellTable(database, name []byte) *table {
 // them, and the column was not sent. The old row is data overlaid with old, which has the changed columns alone.
 func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
 	row := r.s.row(rowAfter, len(r.cols.List))
-	nulls, err := r.overlay("data", row, m.at[mxData])
+	nulls, err := r.overlay(rowAfter, row, m.at[mxData])
 	if err != nil || c.Op != cdc.Update {
 		fillNulls(row, nulls)
 		if c.After = row; c.Op == cdc.Delete {
@@ -180,7 +180,7 @@ func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
 	}
 	old := r.s.row(rowOld, len(row))
 	if !isNull(m.at[mxOld]) {
-		oldNulls, err := r.overlay("old", old, m.at[mxOld])
+		oldNulls, err := r.overlay(rowBefore, old, m.at[mxOld])
 		if err != nil {
 			return err
 		}
@@ -209,15 +209,16 @@ func fillNulls(row cdc.Row, written bool) {
 	}
 }
 
+var maxwellRows = [...]string{rowBefore: "old", rowAfter: "data"}
+
 // overlay puts the wanted columns of an object into row, and reports whether any column, wanted or not, is null.
-func (r *reading) overlay(which string, row cdc.Row, raw []byte) (nulls bool, err error) {
+func (r *reading) overlay(which int, row cdc.Row, raw []byte) (nulls bool, err error) {
 	forms := r.forms()
-	m := members{s: scanner{b: raw}}
-	h := r.imageHints()
+	in := r.readImage(which, raw)
 	for {
-		_, i, value, ok, err := r.member(&m, h)
+		_, i, value, ok, err := in.next()
 		if err != nil {
-			return nulls, fmt.Errorf("reading %s: %w", which, err)
+			return nulls, fmt.Errorf("reading %s: %w", maxwellRows[which], err)
 		}
 		if !ok {
 			return nulls, nil
@@ -228,7 +229,7 @@ func (r *reading) overlay(which string, row cdc.Row, raw []byte) (nulls bool, er
 		}
 		if row[i].Kind != cdc.Absent {
 			r.at.column = r.cols.List[i].Name
-			return nulls, fmt.Errorf("reading %s: the field stands twice", which)
+			return nulls, fmt.Errorf("reading %s: the field stands twice", maxwellRows[which])
 		}
 		row[i] = forms[i].value(&r.s.texts, value)
 	}

@@ -79,7 +79,7 @@ func (e *envelope) parse(raw []byte, src *source, known *recordHints) error {
 		var value []byte
 		switch place {
 		case envBefore, envAfter:
-			value, err = m.s.object()
+			value, err = known.pass(&m.s, place)
 		case envSource:
 			value, err = src.parse(&m.s, &known.source)
 		default:

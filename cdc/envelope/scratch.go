@@ -27,9 +27,9 @@ type Scratch struct {
 }
 
 const (
-	rowBefore = iota
-	rowAfter
-	rowOld // Maxwell's, before it is laid over data
+	rowBefore = envBefore
+	rowAfter  = envAfter
+	rowOld    = rowAfter + 1 // Maxwell's, before it is laid over data
 )
 
 var rowNames = [...]string{rowBefore: "before", rowAfter: "after"}
@@ -45,6 +45,10 @@ func (s *Scratch) Reset() {
 		clear(row)
 	}
 	s.texts.reset()
+	for i, values := range s.hints.values {
+		clear(values)
+		s.hints.values[i] = values[:0]
+	}
 	for i, b := range s.avro {
 		if s.avro[i] = b[:0]; cap(b) > maxKept {
 			s.avro[i] = nil

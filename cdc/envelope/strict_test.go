@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -117,6 +118,9 @@ func FuzzAgainstJSON(f *testing.F) {
 	for _, with := range []string{`"id":01`, `"id":1.`, `"id":"1`, `"id":1 `, `"id" :1`, `"id":[1,]`, `"id":tru`, `"id":"\x"`, "\"id\":\"a\x01\"", "\"id\":\"\xff\"", `"id":{"a":1,"a":}`, `"id":1,"id":2`, `"\u0069d":5`, `"id":12345678901234567890e`} {
 		f.Add(users, bytes.Replace(users, []byte(`"id":18`), []byte(with), 1))
 	}
+	for _, cut := range []string{`"version":-1`, `17`, `"ada@example.test"`, `,"version":17`, `:-1`, `-1}`} {
+		f.Add(users, bytes.Replace(users, []byte(cut), nil, 1))
+	}
 	f.Add(users, users)
 	d := strictDecoder(f)
 	f.Fuzz(func(t *testing.T, first, second []byte) {
@@ -126,7 +130,7 @@ func FuzzAgainstJSON(f *testing.F) {
 	})
 }
 
-// One byte that is another, or is left out or doubled, at every place: what is read still is what encoding/json reads.
+// One byte that is another or doubled, or some that are left out, at every place: what is read still is what encoding/json reads.
 func TestStrictAtEveryByte(t *testing.T) {
 	d := strictDecoder(t)
 	var s envelope.Scratch
@@ -141,6 +145,12 @@ func TestStrictAtEveryByte(t *testing.T) {
 			if agrees(t, d, &s, fmt.Appendf(nil, "%s%s%s", good[:at], with, good[at+1:])) {
 				read++
 			}
+		}
+		for _, n := range []int{2, 3, 4, 5, 8, 12, 21, 34} {
+			if !agrees(t, d, &s, good) {
+				t.Fatal("the good record is no change")
+			}
+			agrees(t, d, &s, slices.Delete(bytes.Clone(good), at, min(at+n, len(good))))
 		}
 	}
 	if read < 100 {
