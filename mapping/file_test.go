@@ -194,6 +194,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "mappings:\n  - name: a\n    tables: ['shop_*.u?[a-z]', shop.b]\n    columns: {id: bigint}\n    keys: ['user:{id}']\n"))
 	f.Add([]byte(mappingHead + "      - key: user:{id}:{l}\n        each: {l: [en, 1]}\n        when: |\n          changed(a) &&\n           after.b = 'x'\n        action: stale\n        stale_for: 3s\n        shadow: true\n      - raw: '{key}'\n"))
 	f.Add([]byte(mappingHead + "      - key: user:{v|elements(',')}\n        when: after.v contains ','\ntests:\n  - {name: a, table: shop.users, op: update, after: {v: 'a,b'}, keys: [], shadow_keys: []}\n"))
+	f.Add([]byte(binaryHead + "      - \"u:a b\\0{k}\"\n      - {key: 'u:{l}', each: {l: [a b]}, hot: 8}\n      - {raw: '{k}'}\ntests:\n  - {name: a, table: shop.users, after: {k: {hex: 00ff}}, keys: [[\"u:a b\", {hex: 00}, {hex: 00ff}], 'u:a b']}\n"))
 	f.Add([]byte("a: [&x {*x: ~}]\n--- !!binary\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, problems := Parse("f.yaml", data)

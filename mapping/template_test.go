@@ -32,7 +32,14 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		free, _ := parseTemplate(text, true)
+		if again, _ := parseTemplate(write(free), true); free != nil && write(again) != write(free) {
+			t.Errorf("%q reads as %q where any byte may stand", text, write(again))
+		}
 		parts, faults := parseTemplate(text, false)
+		if parts != nil && write(free) != write(parts) {
+			t.Errorf("%q is another template where any byte may stand: %q", text, write(free))
+		}
 		for _, fault := range faults {
 			if fault.at < 0 || fault.at > len(text) {
 				t.Errorf("a fault at byte %d of %d", fault.at, len(text))

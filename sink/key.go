@@ -27,11 +27,8 @@ func (e *KeyError) Error() string {
 // CheckKey returns a *KeyError unless memcached takes wire as one key: 1 to 250 bytes, none of them 0x00 to 0x20 or 0x7f.
 // Anything else would end the command line early and delete another key, or run another command.
 func CheckKey(wire string) error {
-	switch {
-	case wire == "":
-		return &KeyError{wire, "it is empty"}
-	case len(wire) > MaxKeyLen:
-		return &KeyError{wire, fmt.Sprintf("it is %d bytes long, the limit is %d", len(wire), MaxKeyLen)}
+	if err := checkLength(wire); err != nil {
+		return err
 	}
 	if i := badKeyByte(wire); i >= 0 {
 		return &KeyError{wire, fmt.Sprintf("byte %d is 0x%02x, a space or a control byte", i+1, wire[i])}
@@ -44,12 +41,22 @@ func CheckKey(wire string) error {
 // item whichever way it is written, so that it is never sent so.
 func CheckMetaKey(wire string) (inBase64 bool, err error) {
 	if badKeyByte(wire) < 0 {
-		return false, CheckKey(wire)
+		return false, checkLength(wire)
 	}
 	if len(wire) > MaxBase64KeyLen {
 		return true, &KeyError{wire, fmt.Sprintf("it is %d bytes long, the limit is %d for one that has to be sent in base64", len(wire), MaxBase64KeyLen)}
 	}
 	return true, nil
+}
+
+func checkLength(wire string) error {
+	switch {
+	case wire == "":
+		return &KeyError{wire, "it is empty"}
+	case len(wire) > MaxKeyLen:
+		return &KeyError{wire, fmt.Sprintf("it is %d bytes long, the limit is %d", len(wire), MaxKeyLen)}
+	}
+	return nil
 }
 
 // Base64 is the base64 of a key that a line of text, or of JSON, cannot show as it is: with a space, a control byte, or bytes that
