@@ -72,43 +72,71 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 // flatParse finds the envelope's fields beside the row, and what would make the record an envelope.
 func (r *reading) flatParse(payload []byte, f *flatFields) error {
 	m := members{s: scanner{b: payload}}
+	h := &r.s.hints.flat
 	for {
-		name, value, ok, err := m.next()
+		name, place, ok, err := m.hinted(h)
 		if err != nil || !ok {
 			return err
 		}
-		var place *[]byte
-		if short, ok := bytes.CutPrefix(name, flatPrefix); !ok {
-			if i := envelopePlace(name); i >= 0 {
-				place = &r.env.at[i]
-			}
-		} else {
-			place = f.place(short, &r.src)
+		if place == unseen {
+			place = flatPlace(name)
+			m.learn(h, name, place)
 		}
-		if place != nil && *place == nil {
-			*place = value
+		value, err := m.s.raw()
+		if err != nil {
+			return err
+		}
+		if place == nowhere {
+			continue
+		}
+		if at := r.flatAt(place, f); *at == nil {
+			*at = value
 		}
 	}
 }
 
-func (f *flatFields) place(name []byte, s *source) *[]byte {
-	name, ofSource := bytes.CutPrefix(name, flatOfSource)
-	switch string(name) {
+// The places of a flat row's members: those of an envelope, then those of a source block, then these.
+const (
+	flatSource  = envMembers
+	flatOp      = flatSource + srcMembers
+	flatDeleted = flatOp + 1
+)
+
+// flatPlace is where a member's text goes; nowhere for one that is not read.
+func flatPlace(name []byte) int {
+	short, ok := bytes.CutPrefix(name, flatPrefix)
+	if !ok {
+		return max(envelopePlace(name), nowhere)
+	}
+	short, ofSource := bytes.CutPrefix(short, flatOfSource)
+	switch string(short) {
 	case "op":
-		return &f.op
+		return flatOp
 	case "deleted":
-		return &f.deleted
+		return flatDeleted
 	case "ts_ms", "ts_us": // without source_ it is the time of Debezium's handling
 		if !ofSource {
-			return nil
+			return nowhere
 		}
 	case "invalidator":
-		return nil
+		return nowhere
 	}
-	if i := sourcePlace(name); i >= 0 {
-		return &s.at[i]
+	if at := sourcePlace(short); at >= 0 {
+		return flatSource + at
 	}
-	return nil
+	return nowhere
+}
+
+func (r *reading) flatAt(place int, f *flatFields) *[]byte {
+	switch {
+	case place < flatSource:
+		return &r.env.at[place]
+	case place < flatOp:
+		return &r.src.at[place-flatSource]
+	case place == flatOp:
+		return &f.op
+	}
+	return &f.deleted
 }
 
 // passedOn says what a record is that is no flat row: the word for no change, or a whole envelope.

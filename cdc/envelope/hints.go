@@ -17,7 +17,7 @@ type hint struct {
 
 // recordHints are those of the objects of one record.
 type recordHints struct {
-	record, source, marker, maxwell, key, names hints
+	record, source, marker, flat, maxwell, key, names hints
 
 	images [2]hints    // by rowBefore and rowAfter
 	values [2][][]byte // of images that were read by their hints while they were passed over; empty for others
