@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func (c explainCmd) row(e *env, x *explainer) error {
 func (c explainCmd) topic(e *env, x *explainer, cfg *config.Config) error {
 	since := time.Now().Add(-c.Since)
 	return app.ReadTopic(e.ctx, cfg, c.Topic, since, c.Follow, e.log, func(r changelog.TopicRecord) error {
-		out := x.explain(envelope.Record{Topic: c.Topic, Key: r.Key, Value: r.Value})
+		out := x.explain(e.ctx, envelope.Record{Topic: c.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
 		out.Place = &explainedPlace{r.Partition, r.Offset, r.Time.UTC()}
 		return c.print(e.stdout, out)
 	})
@@ -174,7 +175,7 @@ func (c explainCmd) lines(e *env, x *explainer) error {
 		if len(line) == 0 {
 			continue
 		}
-		if err := c.print(e.stdout, x.explain(record(line))); err != nil {
+		if err := c.print(e.stdout, x.explain(e.ctx, record(line))); err != nil {
 			return err
 		}
 	}
@@ -243,10 +244,10 @@ func record(line []byte) envelope.Record {
 
 func newExplained() explained { return explained{Keys: []explainedKey{}, Skipped: []explainedNot{}} }
 
-func (x *explainer) explain(rec envelope.Record) explained {
+func (x *explainer) explain(ctx context.Context, rec envelope.Record) explained {
 	out := newExplained()
 	out.Topic = rec.Topic
-	row, ignored, err := x.decoder.Decode(rec)
+	row, ignored, err := x.decoder.DecodeContext(ctx, rec)
 	switch {
 	case err != nil:
 		out.Error, x.failed = err.Error(), true
