@@ -80,6 +80,10 @@ func (l *tableLint) leftOpen(m *Mapping, s LiveSource, t *LiveTable) {
 				told = append(told, p.column)
 				l.untyped(m, template, p, s, t)
 			}
+			if isFlag(m.Types[p.column]) && s.Topics.Format != formatMaxwell && !slices.Contains(told, p.column) {
+				told = append(told, p.column)
+				l.flag(template, p, s, t)
+			}
 			if s.Topics.Unwrapped {
 				l.unwrapped(template, p, s, t)
 			}
@@ -120,6 +124,23 @@ func (l *tableLint) untyped(m *Mapping, template *Template, p part, s LiveSource
 	}
 	l.add(Problem{File: template.File, Line: line, Col: col, Severity: severity, Hint: toDeclare(m, p.column),
 		What: fmt.Sprintf("nobody says of which type column %s is: %s", p.column, why)}, table)
+}
+
+// isFlag reports whether a declared type is the one that MySQL's connectors can be told to make a boolean of.
+func isFlag(declared string) bool {
+	word, rest, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(declared, " ", "")), "(")
+	return word == "tinyint" && strings.HasPrefix(rest, "1)")
+}
+
+// flag notes what a boolean does not tell of a number.
+func (l *tableLint) flag(template *Template, p part, s LiveSource, t *LiveTable) {
+	line, col := l.r.within(template.node, p.at)
+	table := ""
+	if t != nil {
+		table = t.TableID.String()
+	}
+	l.add(Problem{File: template.File, Line: line, Col: col, Severity: SeverityNote, Hint: "let the connector write numbers (no TinyIntOneToBooleanConverter)",
+		What: fmt.Sprintf("where the connector of source %s makes a boolean of column %s, every value but 0 is 1 here, and the key of a 9 cannot be told from it", s.Name, p.column)}, table)
 }
 
 // formatMaxwell is the format's name in the configuration.
