@@ -5,9 +5,12 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
 	"invalidator/internal/config"
+	"invalidator/internal/pipeline"
 	"invalidator/internal/schemas"
 )
 
@@ -28,6 +31,20 @@ func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope
 		return c, fmt.Errorf("source %s: %w", source, err)
 	}
 	return c, nil
+}
+
+// countSchemas has what the sources ask their schema registries for counted.
+func countSchemas(sources []*pipeline.Source, r *prometheus.Registry) error {
+	m, err := schemas.NewMetrics(r)
+	if err != nil {
+		return err
+	}
+	for _, s := range sources {
+		if s.Decode.Schemas != nil {
+			s.Decode.Schemas = m.Count(s.Name, s.Decode.Schemas)
+		}
+	}
+	return nil
 }
 
 // tableOf names the table of a topic: the one that is configured, or what the pattern's named groups find. It is nil where

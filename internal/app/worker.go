@@ -56,6 +56,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	if err := countSchemas(sources, w.Registry); err != nil {
+		return err
+	}
+
 	// What the worker leans on outlives it: it drains into the nodes after ctx has ended.
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()

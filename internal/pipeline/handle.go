@@ -75,9 +75,11 @@ func (p *partition) decode(ctx context.Context, r *changelog.Record) (*cdc.RowCh
 	return p.decoder.DecodeInto(ctx, rec, &p.scratch)
 }
 
-// tell counts and names what gave no key, and what did in shadow, and parks a record whose key memcached cannot hold.
+// tell counts and names what gave no key, and what did in shadow, and parks a record with a key that is refused.
 func (p *partition) tell(ctx context.Context, r *changelog.Record, row *cdc.RowChange) error {
 	m, at := p.w.metrics, place{p.source.Name, row.Connector, row.TableID, p.id, r.Offset}
+	var refused []error
+	var kind string // of the first
 	for i := range p.result.Skipped {
 		s := &p.result.Skipped[i]
 		m.skipped.WithLabelValues(s.Template.Pool, string(s.Reason)).Inc()
@@ -85,10 +87,16 @@ func (p *partition) tell(ctx context.Context, r *changelog.Record, row *cdc.RowC
 			continue // a tombstone has its key alone; the delete before it had the row
 		}
 		p.w.reports.skip(s, at)
-		if s.Reason == mapping.SkipBadKey && !s.Template.Shadow {
-			if err := p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)); err != nil {
-				return err
-			}
+		if !refuses(s, row) {
+			continue
+		}
+		if refused = append(refused, refusedKey(s, row)); len(refused) == 1 {
+			kind = string(s.Reason)
+		}
+	}
+	if len(refused) > 0 {
+		if err := p.park(ctx, *r, kind, errors.Join(refused...)); err != nil {
+			return err
 		}
 	}
 	for i := range p.result.Undecided {
@@ -152,9 +160,21 @@ func longestWire(s *Snapshot, key string, hot int) string {
 	return wire
 }
 
-func badKey(table string, s *mapping.Skip) error {
+// refuses reports whether a skip leaves out a key that was there and is refused, rather than one that nothing gave: what memcached
+// cannot hold, and what a writer sent and nobody may have sent. Of a message there is nothing else.
+func refuses(s *mapping.Skip, row *cdc.RowChange) bool {
+	return !s.Template.Shadow && (s.Reason == mapping.SkipBadKey || s.Reason == mapping.SkipPool || row.Op == cdc.Message)
+}
+
+// shownKey is how much of a key that a writer sent is shown, in bytes.
+const shownKey = 300
+
+func refusedKey(s *mapping.Skip, row *cdc.RowChange) error {
+	if row.Op == cdc.Message {
+		return fmt.Errorf("%s with the prefix %s and the key %q: %s", s.Template.Text, row.Prefix, row.Content[:min(len(row.Content), shownKey)], s.Detail)
+	}
 	return fmt.Errorf("table %s, column %s, mapping %s (%s:%d), template %s: %s",
-		table, s.Column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
+		row.TableID, s.Column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
 }
 
 const (

@@ -104,6 +104,11 @@ func New(opts Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering a worker's metrics: %w", err)
 	}
+	for _, s := range opts.Sources {
+		if s.Decode.Schemas != nil {
+			m.waiting.WithLabelValues(s.Name) // 0, not missing
+		}
+	}
 	return &Worker{
 		opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
 		partitions: map[changelog.Partition]*partition{},

@@ -467,15 +467,22 @@ type fakeParker struct {
 	fail   atomic.Bool
 	mu     sync.Mutex
 	parked []int64
+	last   string // the reason
 }
 
-func (p *fakeParker) ParkFrom(_ context.Context, _ changelog.Partition, r changelog.Record, _ string) error {
+func (p *fakeParker) why() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+func (p *fakeParker) ParkFrom(_ context.Context, _ changelog.Partition, r changelog.Record, reason string) error {
 	if p.fail.Load() {
 		return errors.New("the broker is away")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.parked = append(p.parked, r.Offset)
+	p.parked, p.last = append(p.parked, r.Offset), reason
 	return nil
 }
 
