@@ -18,6 +18,7 @@ import (
 func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope.Config, error) {
 	c := envelope.Config{
 		Format: envelope.Format(t.Format), Binary: envelope.Binary(t.Binary), Source: source, Connector: cdc.Connector(t.Connector), Table: tableOf(t.Table, pattern),
+		Snapshots: t.Snapshots, Unavailable: t.Unavailable,
 	}
 	r := t.Registry
 	if r == nil {
