@@ -159,3 +159,18 @@ func TestA13NoteOfBooleans(t *testing.T) {
 		}
 	}
 }
+
+// I3: a source of unwrapped rows is warned of where a key holds a column that can change without its record's key.
+func TestI3UnwrappedSourceIsWarnedOf(t *testing.T) {
+	set := fileSet(t, head+"mappings:\n  - name: user\n    table: shop.users\n    columns: {id: bigint, email: varchar(9)}\n    keys: [\"user:{id}\", \"user:mail:{email}\"]\n")
+	topics := LiveTopics{Format: "unwrapped", Unwrapped: true, Asked: true, Tables: []LiveTable{shopTable("users", false, "id")}}
+	got := texts(set.LintTables(topicsOf("flat", topics)))
+	if len(got) != 1 || !strings.HasPrefix(got[0], "f.yaml:8:37: warning: table shop.users: source flat is unwrapped, and column email is not of the record's key (id): "+
+		"an update has no old row, so that the key of its old value stays") {
+		t.Errorf("got %q", got)
+	}
+	topics.Unwrapped, topics.Format = false, "debezium"
+	if got := texts(set.LintTables(topicsOf("whole", topics))); len(got) != 0 {
+		t.Errorf("of whole records: %q", got)
+	}
+}
