@@ -5,10 +5,7 @@ import "invalidator/cdc"
 // hints remember what the members of an object were called in the last record, by their order, and where each went. The next record
 // most likely has the same: one comparison then takes the place of reading a name and looking it up. They are only that: a name that
 // is another is read, and remembered in its place.
-type hints struct {
-	list []hint
-	of   *cdc.Columns // what the places count: hints of others are forgotten
-}
+type hints struct{ list []hint }
 
 type hint struct {
 	text  []byte // the name with what stands around it: {"id": or ,"id":
@@ -17,10 +14,45 @@ type hint struct {
 
 // recordHints are those of the objects of one record.
 type recordHints struct {
-	record, source, marker, flat, maxwell, key, names hints
+	record, source, marker, flat, maxwell, key hints
 
-	images [2]hints    // by rowBefore and rowAfter
-	values [2][][]byte // of images that were read by their hints while they were passed over; empty for others
+	tables [hintedTables]tableHints
+	last   int         // the table that was read last, which the next image is most likely of
+	oldest int         // the place that the next other table takes
+	values [2][][]byte // of images that were read by the hints of passed while they were passed over; empty for others
+	passed int
+}
+
+// tableHints are those of what tables differ in.
+type tableHints struct {
+	of     *cdc.Columns // what the images' places count
+	images [2]hints     // by rowBefore and rowAfter
+	names  hints        // of the key
+}
+
+// hintedTables is how many tables a Scratch remembers: a topic has one, or those of a service.
+const hintedTables = 8
+
+// table gives the hints of the table that these columns are read of.
+func (k *recordHints) table(cols *cdc.Columns) *tableHints {
+	if k.tables[k.last].of == cols {
+		return &k.tables[k.last]
+	}
+	for i := range k.tables {
+		if k.tables[i].of == cols {
+			k.last = i
+			return &k.tables[i]
+		}
+	}
+	k.last = k.oldest
+	k.oldest = (k.oldest + 1) % hintedTables
+	k.forget()
+	t := &k.tables[k.last]
+	t.of = cols
+	for _, h := range [...]*hints{&t.images[rowBefore], &t.images[rowAfter], &t.names} {
+		h.list = h.list[:0]
+	}
+	return t
 }
 
 const (
@@ -32,14 +64,6 @@ const (
 	maxHints = 256
 	maxHint  = 128
 )
-
-// about forgets what was remembered of other columns.
-func (h *hints) about(of *cdc.Columns) *hints {
-	if h.of != of {
-		h.list, h.of = h.list[:0], of
-	}
-	return h
-}
 
 // hinted is name, and the place that the hint gives; unseen where it is another name, whose place the caller then tells by learn.
 func (m *members) hinted(h *hints) (name []byte, place int, ok bool, err error) {
@@ -58,12 +82,22 @@ func (m *members) hinted(h *hints) (name []byte, place int, ok bool, err error) 
 	return name, unseen, ok, err
 }
 
+// forget lets go of the images' values.
+func (k *recordHints) forget() {
+	for i, values := range k.values {
+		clear(values)
+		k.values[i] = values[:0]
+	}
+}
+
 // pass passes over an image, whose table may not be known yet. Where it has the members of the last one, their values are kept, so
 // that they need not be looked for again; else it is scanner.object.
 func (k *recordHints) pass(s *scanner, which int) ([]byte, error) {
 	s.space()
 	in, values := *s, k.values[which][:0]
-	for _, h := range k.images[which].list {
+	k.passed = k.last
+	whole := true
+	for _, h := range k.tables[k.last].images[which].list {
 		end := in.i + len(h.text)
 		if end > len(in.b) || string(in.b[in.i:end]) != string(h.text) {
 			break
@@ -71,13 +105,14 @@ func (k *recordHints) pass(s *scanner, which int) ([]byte, error) {
 		in.i = end
 		value, err := in.raw()
 		if err != nil { // which whoever reads the image will say
-			values, in.i = values[:0], len(in.b)
+			whole = false
 			break
 		}
 		values = append(values, value)
 	}
-	if len(values) == 0 || in.i >= len(in.b) || in.b[in.i] != '}' {
-		clear(values[:cap(values)])
+	if !whole || len(values) == 0 || in.i >= len(in.b) || in.b[in.i] != '}' {
+		clear(values)
+		k.values[which] = values[:0]
 		return s.object()
 	}
 	k.values[which] = values
@@ -97,11 +132,10 @@ type imageReader struct {
 
 func (r *reading) readImage(which int, raw []byte) imageReader {
 	k := &r.s.hints
-	in := imageReader{r: r, m: members{s: scanner{b: raw}}, h: &k.images[which]}
-	if in.h.of == r.cols && len(k.values[which]) > 0 {
+	in := imageReader{r: r, m: members{s: scanner{b: raw}}, h: &k.table(r.cols).images[which]}
+	if k.passed == k.last && len(k.values[which]) > 0 {
 		in.values = k.values[which]
 	}
-	in.h.about(r.cols)
 	return in
 }
 

@@ -45,10 +45,7 @@ func (s *Scratch) Reset() {
 		clear(row)
 	}
 	s.texts.reset()
-	for i, values := range s.hints.values {
-		clear(values)
-		s.hints.values[i] = values[:0]
-	}
+	s.hints.forget()
 	for i, b := range s.avro {
 		if s.avro[i] = b[:0]; cap(b) > maxKept {
 			s.avro[i] = nil

@@ -33,7 +33,7 @@ func (r *reading) tombstone() (*cdc.RowChange, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	r.s.names = fieldNames(d, rec, r.s.names, &r.s.hints.names)
+	r.s.names = fieldNames(d, rec, r.s.names, &r.s.hints.table(r.cols).names)
 	r.s.change = cdc.RowChange{
 		Source: source, Connector: d.conf.Connector, TableID: id, Op: cdc.Tomb, Columns: r.cols, KeyColumns: r.s.names, Before: row,
 	}
@@ -46,7 +46,7 @@ func (r *reading) keyNames() []string {
 	if p := r.table.key.Load(); p != nil {
 		last = *p
 	}
-	names := fieldNames(r.d, &r.rec, last, &r.s.hints.names)
+	names := fieldNames(r.d, &r.rec, last, &r.s.hints.table(r.cols).names)
 	if len(names) > 0 && (len(last) == 0 || &names[0] != &last[0]) {
 		kept := names
 		r.table.key.Store(&kept)
