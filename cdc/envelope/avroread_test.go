@@ -68,7 +68,7 @@ func TestAvroWhereItStands(t *testing.T) {
 				if both.same(t, rec) {
 					changes++
 				}
-				for at := 5; at < len(rec.Value); at += 37 {
+				for at := 5; at < len(rec.Value); at += 1 + len(rec.Value)/30 {
 					broken := rec
 					broken.Value = bytes.Clone(rec.Value)
 					broken.Value[at] ^= 1 << (at % 8)
