@@ -284,7 +284,7 @@ func TestSentKeys(t *testing.T) {
 		{"an outbox row in nobody's pool", outbox("feedback:42"), nil, "pool", 1,
 			`table shop.users, column email, mapping user (users.yaml:9), template {email}: the key's pool is not one of the file's`},
 		{"an outbox row that is changed", update("1", "feedback:1", "feedback:2"), nil, "pool", 2, "the key's pool is not one of the file's"},
-		{"an outbox row of bytes", outbox("feed:\x01"), nil, "bad_key", 1, "a space or a control character"},
+		{"an outbox row of bytes", outbox("feed:\x01"), nil, "bad_key", 1, "table shop.users, mapping user (users.yaml:9), template {email}: a space or a control character"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -173,8 +173,12 @@ func refusedKey(s *mapping.Skip, row *cdc.RowChange) error {
 	if row.Op == cdc.Message {
 		return fmt.Errorf("%s with the prefix %s and the key %q: %s", s.Template.Text, row.Prefix, row.Content[:min(len(row.Content), shownKey)], s.Detail)
 	}
-	return fmt.Errorf("table %s, column %s, mapping %s (%s:%d), template %s: %s",
-		row.TableID, s.Column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
+	column := ""
+	if s.Column != "" { // it is what the key came from, and of a bad key it may be several
+		column = ", column " + s.Column
+	}
+	return fmt.Errorf("table %s%s, mapping %s (%s:%d), template %s: %s",
+		row.TableID, column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
 }
 
 const (
