@@ -260,8 +260,9 @@ func TestA9TimeZones(t *testing.T) {
 	defer func() { time.Local = local }()
 	onBoth(t, func(b *bed) {
 		b.do("CREATE TABLE u (id INT PRIMARY KEY, ts TIMESTAMP(3), dt DATETIME(3))", "SET SESSION time_zone='+05:30'")
+		restore := "SET GLOBAL time_zone='" + b.ask("SELECT @@global.time_zone")[0][0] + "'"
 		b.exec(b.admin, "SET GLOBAL time_zone='+05:30'") // which the feeder's own sessions begin with
-		defer b.exec(b.admin, "SET GLOBAL time_zone='"+b.ask("SELECT @@global.time_zone")[0][0]+"'")
+		defer b.exec(b.admin, restore)
 		tp := b.run(b.feeder(), cdc.Position{})
 		b.do("INSERT INTO u VALUES (1,'2024-11-03 11:00:00.120','2024-11-03 05:30:00.120'),(2,'2024-11-03 12:00:00.120','2024-11-03 06:30:00.120')")
 		b.wants(tp.take(2),
