@@ -26,7 +26,7 @@
 // last was, and every other file goes in.
 //
 // The tools' own questions: Set.Lint (what a reviewer would ask), Set.LintTables (the files against tables as databases describe
-// them), Diff (two sets by key family, and what the caches need after a merge), ParseRow (a change typed by hand), JSONSchema
+// them, or topics show them), Diff (two sets by key family, and what the caches need after a merge), ParseRow (a change typed by hand), JSONSchema
 // (a file's structure, for editors; one corpus in testdata/schema goes through it and the loader).
 //
 // It knows no network and no Kafka. A Set is immutable and safe for concurrent use; it names itself by a fingerprint of
