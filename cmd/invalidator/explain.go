@@ -50,6 +50,7 @@ type explained struct {
 	Skipped []explainedNot `json:"skipped"`
 	Ignored string         `json:"ignored,omitempty"`
 	Error   string         `json:"error,omitempty"`
+	Line    int            `json:"line,omitempty"` // of the input, from 1, with error
 
 	Shadow     []explainedKey       `json:"shadow,omitempty"` // keys of templates in shadow: nothing is done with them
 	Conditions []explainedCondition `json:"conditions,omitempty"`
@@ -92,9 +93,6 @@ const maxExplainLine = 64 << 20
 
 // Run explains each record in turn; it fails when a record could not be decoded or a mapping file not be loaded.
 func (c explainCmd) Run(e *env) error {
-	if err := c.oneInput(); err != nil {
-		return err
-	}
 	var cfg *config.Config
 	if c.Topic != "" {
 		var err error
@@ -120,8 +118,8 @@ func (c explainCmd) Run(e *env) error {
 	return err
 }
 
-// oneInput refuses flags that contradict each other.
-func (c explainCmd) oneInput() error {
+// Validate refuses flags that contradict each other, before the command runs.
+func (c explainCmd) Validate() error {
 	switch {
 	case c.Hot != "" && c.Ring == "":
 		return errors.New("--hot needs --ring")
@@ -163,24 +161,30 @@ func (c explainCmd) lines(e *env, x *explainer) error {
 	if c.File != "" && c.File != "-" {
 		f, err := os.Open(c.File)
 		if err != nil {
-			return err
+			return misuse{err}
 		}
 		defer f.Close()
 		in = f
 	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxExplainLine)
+	n := 0
 	for lines.Scan() {
+		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
 		}
-		if err := c.print(e.stdout, x.explain(e.ctx, record(line))); err != nil {
+		out := x.explain(e.ctx, record(line))
+		if out.Error != "" {
+			out.Line = n
+		}
+		if err := c.print(e.stdout, out); err != nil {
 			return err
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading %s: %w", c.File, err)
+		return fmt.Errorf("reading line %d of %s: %w", n+1, cmp.Or(strings.TrimPrefix(c.File, "-"), "standard input"), err)
 	}
 	return nil
 }
@@ -322,10 +326,12 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 		fmt.Fprintf(&b, "%d/%d at %s: ", at.Partition, at.Offset, at.Time.Format(time.RFC3339))
 	}
 	switch {
+	case out.Error != "" && out.Line > 0:
+		fmt.Fprintf(&b, "line %d: error: %s\n", out.Line, out.Error)
 	case out.Error != "":
 		fmt.Fprintf(&b, "error: %s\n", out.Error)
 	case out.Ignored != "":
-		fmt.Fprintf(&b, "%s: ignored, %s\n", cmp.Or(out.Topic, out.Table), out.Ignored)
+		fmt.Fprintf(&b, "%s: ignored, %s\n", cmp.Or(out.Topic, out.Table, "a record"), out.Ignored)
 	default:
 		fmt.Fprintln(&b, strings.TrimSpace(out.Table+" "+opName(out.Op)))
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -56,6 +57,9 @@ type configFlag struct {
 
 func (f configFlag) load() (*config.Config, error) { return config.Load(f.Config) }
 
+// misuse is a command line that asks for what there is not, found out only when the command ran. It ends it with exit code 2.
+type misuse struct{ error }
+
 // errFailed ends a command with exit code 1 when what there was to say has been said.
 var errFailed = errors.New("failed")
 
@@ -87,7 +91,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "invalidator: %v (see invalidator --help)\n", err)
+		fmt.Fprintf(stderr, "invalidator: %s (see invalidator --help)\n", strings.TrimPrefix(err.Error(), "[<dir>]: "))
 		return exitMisuse
 	}
 	log, err := obs.NewLog(stderr, c.LogFormat, c.LogLevel)
@@ -103,5 +107,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitFailed
 	}
 	fmt.Fprintf(stderr, "invalidator: %v\n", err)
+	if errors.As(err, new(misuse)) {
+		return exitMisuse
+	}
 	return exitFailed
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,11 +28,17 @@ func (d mappingsDir) Validate() error {
 	if d == "" {
 		return nil
 	}
-	switch info, err := os.Stat(string(d)); {
+	return isFolder(string(d))
+}
+
+func isFolder(path string) error {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s", path)
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is not a folder", d)
+		return fmt.Errorf("%s is not a folder (name the folder that it is in: a file is checked beside the others)", path)
 	}
 	return nil
 }
@@ -78,7 +86,7 @@ func (c mappingsCheckCmd) Run(e *env) error {
 		return err
 	}
 	if c.asText() {
-		fmt.Fprintf(e.stdout, "%s%d files, %d templates, fingerprint %s\n", found.summary(), len(set.Files()), len(set.Templates()), set.Fingerprint())
+		fmt.Fprintf(e.stdout, "%s%s, %s, fingerprint %s\n", found.summary(), count(len(set.Files()), "file"), count(len(set.Templates()), "template"), set.Fingerprint())
 	}
 	if found.errors > 0 {
 		return errFailed
