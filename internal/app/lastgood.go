@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,9 @@ const (
 	// goneKept is how long a file's last form stays on the state topic after the folder lost it: longer than a folder is
 	// mounted wrongly.
 	goneKept = 30 * 24 * time.Hour
+	// lastGoodEvery is how often, on the average, a process compares the state topic with what it has in force though nothing
+	// changed: one that has an older folder may have written that down when it started.
+	lastGoodEvery = 30 * time.Minute
 )
 
 // open puts the folder in force as a process does that has run until now with what the state topic says was last good: a file
@@ -130,19 +134,37 @@ func (m *mappings) changed() {
 	}
 }
 
-// save writes down what is in force, each time that it changes, until ctx ends. A topic that cannot be written is tried again.
+// saver is what a process knows of its writes to the state topic.
+type saver struct {
+	large   map[string]bool   // texts that were told to be too large
+	settled map[string]string // by file: what stood on the topic and in force here
+}
+
+func newSaver(saved map[string]changelog.SavedMapping) *saver {
+	s := &saver{large: map[string]bool{}, settled: map[string]string{}}
+	for name, f := range saved {
+		s.settled[name] = f.Text
+	}
+	return s
+}
+
+// save writes down what is in force, each time that it changes and now and then, until ctx ends. A topic that cannot be written is
+// tried again.
 func (m *mappings) save(ctx context.Context) {
 	saved, backoff := m.saved, lastGoodBackoffMin
-	large := map[string]bool{} // texts that were told to be too large
+	s := newSaver(saved)
 	var again <-chan time.Time
 	for {
+		if again == nil {
+			again = time.After(m.saveEvery/2 + rand.N(m.saveEvery))
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.unsaved:
 		case <-again:
 		}
-		err := m.saveOver(ctx, saved, large)
+		err := m.saveOver(ctx, saved, s)
 		saved, again = nil, nil // others write too: it is read anew
 		if err == nil {
 			backoff = lastGoodBackoffMin
@@ -158,7 +180,7 @@ func (m *mappings) save(ctx context.Context) {
 }
 
 // saveOver makes the topic say what is in force. saved is what it says now; nil: it is asked.
-func (m *mappings) saveOver(ctx context.Context, saved map[string]changelog.SavedMapping, large map[string]bool) error {
+func (m *mappings) saveOver(ctx context.Context, saved map[string]changelog.SavedMapping, s *saver) error {
 	if saved == nil {
 		st, err := m.store.Load(ctx)
 		if err != nil {
@@ -174,15 +196,18 @@ func (m *mappings) saveOver(ctx context.Context, saved map[string]changelog.Save
 		name := filepath.Base(f.Name)
 		kept[name] = true
 		was := saved[name]
-		now := changelog.MappingFile{Name: name, Team: f.Team, Text: f.Text(), Since: today.since, By: host}
-		if was.Err == nil && was.Text == now.Text && was.Gone.IsZero() && was.Generation > 0 || large[now.Text] {
+		if m.saidOf(f, was, today, s) || s.large[f.Text()] {
 			continue
 		}
+		now := changelog.MappingFile{Name: name, Team: f.Team, Text: f.Text(), Since: today.since, By: host}
 		err := m.store.PutMapping(ctx, m.fleet, now, was)
 		if errors.Is(err, changelog.ErrTooLarge) {
-			large[now.Text] = true
+			s.large[now.Text] = true
 			m.log.Error("a mapping file is too large to be written down: a process that starts while it is broken leaves it out (make it several files)", "file", name, "bytes", len(now.Text))
 			continue
+		}
+		if err == nil {
+			s.settled[name] = now.Text
 		}
 		failed = append(failed, err)
 	}
@@ -194,6 +219,21 @@ func (m *mappings) saveOver(ctx context.Context, saved map[string]changelog.Save
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// saidOf reports whether the topic says what it should of a file in force. One that is in force in spite of the folder, and was
+// written down already, says nothing against what others have written since.
+func (m *mappings) saidOf(f *mapping.File, was changelog.SavedMapping, today mappingsState, s *saver) bool {
+	if was.Generation == 0 || was.Err != nil {
+		return false
+	}
+	gone := !was.Gone.IsZero()
+	if !gone && was.Text == f.Text() {
+		s.settled[was.Name] = was.Text
+		return true
+	}
+	inSpite := today.folderFails(m.dir) || !gone && slices.Contains(today.failing, was.Name)
+	return inSpite && s.settled[was.Name] == f.Text()
 }
 
 // saveGone notes that a file is in force no more, and forgets one that has not been for long.

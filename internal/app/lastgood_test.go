@@ -169,6 +169,12 @@ type fleetProcess struct {
 // startProcess starts one with these files: name, text, name, text.
 func startProcess(t *testing.T, c *changelogtest.Cluster, files ...string) *fleetProcess {
 	t.Helper()
+	return startComparing(t, c, lastGoodEvery, files...)
+}
+
+// startComparing is startProcess, of one that compares the topic with what it has in force so often.
+func startComparing(t *testing.T, c *changelogtest.Cluster, every time.Duration, files ...string) *fleetProcess {
+	t.Helper()
 	conf := parse(t, t.TempDir(), "kafka: {group: fleet}\n")
 	for i := 0; i < len(files); i += 2 {
 		write(t, conf.Mappings.Dir, files[i], files[i+1])
@@ -178,6 +184,7 @@ func startProcess(t *testing.T, c *changelogtest.Cluster, files ...string) *flee
 	if p.mappings, err = newMappings(conf, p.metrics, slog.New(slog.NewTextHandler(&p.log, nil))); err != nil {
 		t.Fatal(err)
 	}
+	p.saveEvery = every
 	store, err := changelog.OpenState(c.Options, c.Names.State)
 	if err != nil {
 		t.Fatal(err)
@@ -250,6 +257,52 @@ func TestWhatIsInForceIsWrittenDown(t *testing.T) {
 	wantTopic(t, c, "users.yaml", "1 "+usersMapping, "orders.yaml", "4 "+ordersMapping+"# 2\n", "new.yaml", "gone 2 "+strings.ReplaceAll(usersMapping, "user", "friend"))
 	if third.fingerprint() == second.fingerprint() {
 		t.Error("two sets have one fingerprint")
+	}
+}
+
+// A process with an older folder writes that down when it starts; those that have the newer one put it right though nothing changes
+// there. What it thought to be gone comes back, and what only it had is gone.
+func TestOlderFolderIsPutRight(t *testing.T) {
+	c := changelogtest.Start(t)
+	friends := strings.ReplaceAll(usersMapping, "user", "friend")
+	older := startProcess(t, c, "users.yaml", usersMapping, "old.yaml", friends)
+	wantTopic(t, c, "users.yaml", "1 "+usersMapping, "old.yaml", "1 "+friends)
+	older.stop()
+	newer := startProcess(t, c, "users.yaml", usersMapping+"# 2\n", "orders.yaml", ordersMapping)
+	wantTopic(t, c, "users.yaml", "2 "+usersMapping+"# 2\n", "old.yaml", "gone 2 "+friends, "orders.yaml", "1 "+ordersMapping)
+	newer.stop()
+	older = startProcess(t, c, "users.yaml", usersMapping, "old.yaml", friends)
+	wantTopic(t, c, "users.yaml", "3 "+usersMapping, "old.yaml", "3 "+friends, "orders.yaml", "gone 2 "+ordersMapping)
+	older.stop()
+	newer = startComparing(t, c, 50*time.Millisecond, "users.yaml", usersMapping+"# 2\n", "orders.yaml", ordersMapping)
+	wantTopic(t, c, "users.yaml", "4 "+usersMapping+"# 2\n", "old.yaml", "gone 4 "+friends, "orders.yaml", "3 "+ordersMapping)
+	startProcess(t, c, "users.yaml", usersMapping, "old.yaml", friends)
+	wantTopic(t, c, "users.yaml", "6 "+usersMapping+"# 2\n", "old.yaml", "gone 6 "+friends, "orders.yaml", "5 "+ordersMapping)
+	if newer.log.count("mappings reloaded") > 0 {
+		t.Error("the folder of the newer one changed")
+	}
+}
+
+// What a process has in force though its folder fails was written down once: it does not stand against what others write.
+func TestFailingFolderDoesNotOverwrite(t *testing.T) {
+	c := changelogtest.Start(t)
+	p := startComparing(t, c, 50*time.Millisecond, "users.yaml", usersMapping, "orders.yaml", ordersMapping)
+	wantTopic(t, c, "users.yaml", "1 "+usersMapping, "orders.yaml", "1 "+ordersMapping)
+	write(t, p.dir, "users.yaml", broken)
+	p.hup <- os.Interrupt
+	waitFor(t, "the file to fail", func() bool { return p.log.count("its last good form stays in force") == 1 })
+	recalled := startComparing(t, c, 50*time.Millisecond, "users.yaml", broken, "orders.yaml", ordersMapping)
+	startProcess(t, c, "users.yaml", usersMapping+"# 2\n", "orders.yaml", ordersMapping)
+	wantTopic(t, c, "users.yaml", "2 "+usersMapping+"# 2\n", "orders.yaml", "1 "+ordersMapping)
+	for _, text := range []string{"# 2\n", "# 3\n", "# 4\n"} { // they write what is theirs to say
+		for _, q := range []*fleetProcess{p, recalled} {
+			write(t, q.dir, "orders.yaml", ordersMapping+text)
+			q.hup <- os.Interrupt
+		}
+		waitFor(t, "the other file to be written", func() bool { return strings.HasSuffix(topic(t, c)["orders.yaml"], text) })
+	}
+	if got := topic(t, c)["users.yaml"]; got != "2 "+usersMapping+"# 2\n" {
+		t.Errorf("users.yaml is %q", got)
 	}
 }
 

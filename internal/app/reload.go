@@ -34,6 +34,7 @@ type mappings struct {
 	log        *slog.Logger
 	reloads    prometheus.Counter
 	unsaved    chan struct{} // 1: what is in force, or fails, changed
+	saveEvery  time.Duration // lastGoodEvery
 
 	// Run's own, and before it open's.
 	problems []mapping.Problem // of the folder when it could last be read
@@ -57,6 +58,7 @@ type mappingsState struct {
 func newMappings(c *config.Config, r *prometheus.Registry, log *slog.Logger) (*mappings, error) {
 	m := &mappings{
 		dir: c.Mappings.Dir, fleet: c.Kafka.Group, log: log, reloads: prometheus.NewCounter(reloadsOpts), unsaved: make(chan struct{}, 1),
+		saveEvery: lastGoodEvery,
 	}
 	return m, m.register(r)
 }
