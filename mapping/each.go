@@ -96,7 +96,7 @@ func (r *fileReader) substitute(t *Template, parts []part, l eachList, value int
 		case reason != "":
 			r.errorf(l.values[value], "", "%q cannot be rendered: %s", l.Values[value], detail)
 		case bad >= 0 && !t.Base64:
-			r.errorf(l.values[value], "", "memcached cannot hold a key with %s", nameOf(text[bad]))
+			r.errorf(l.values[value], unfitHint, "memcached cannot hold a key with %s", nameOf(text[bad]))
 		}
 		parts[i] = part{literal: string(text)}
 	}

@@ -211,12 +211,14 @@ func (r *fileReader) mapping(n *yaml.Node) {
 	case n.Kind == yaml.MappingNode:
 		r.errorf(n, "write table: schema.table", "a mapping has no table")
 	}
+	entries := 0
 	if keys != nil {
 		for _, k := range r.list(keys, "keys", false) {
+			entries++
 			r.key(k, m)
 		}
 	}
-	r.checkColumns(m)
+	r.checkColumns(m, len(m.Templates) == entries)
 	r.f.Mappings = append(r.f.Mappings, m)
 }
 

@@ -375,7 +375,7 @@ func TestLanguageProblems(t *testing.T) {
 		{"each NO", key + "        each: {locale: [NO]}\n", `f.yaml:9:25: a value of each locale is NO, which YAML reads as a boolean (write "NO" in quotes)`},
 		{"each octal", key + "        each: {locale: [013]}\n", `f.yaml:9:25: a value of each locale is 013, which YAML reads as the number 013 (write "013" in quotes)`},
 		{"each doubled", key + "        each: {locale: [en, en]}\n", `f.yaml:9:29: value "en" is doubled: it stands in line 9 already`},
-		{"each with a space", key + "        each: {locale: [en us]}\n", `f.yaml:9:25: memcached cannot hold a key with a space`},
+		{"each with a space", key + "        each: {locale: [en us]}\n", `f.yaml:9:25: memcached cannot hold a key with a space (write it as your clients do; binary_keys: base64 where they send such keys in base64)`},
 		{"each through a filter", mappingHead + "      - key: user:{id}:{locale|int}\n        each: {locale: [en]}\n", `f.yaml:9:25: "en" cannot be rendered: `},
 		{"each of elements", mappingHead + "      - key: user:{id}:{locale|elements(',')}\n        each: {locale: [en]}\n", `f.yaml:8:25: each locale has one text at a time, and elements takes a list`},
 		{"each as a copy", key + "        each: {locale: [\"#1\"]}\n", `f.yaml:8:24: a key ends in # and digits (key#1, key#2 … are the names of a hot key's copies)`},

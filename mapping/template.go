@@ -108,7 +108,7 @@ func parseTemplate(text string, anyByte bool) (parts []part, faults []fault) {
 			parts = append(parts, p)
 			i = end
 		case unfit(c) && !anyByte:
-			return fail(i, "", "memcached cannot hold a key with %s", nameOf(c))
+			return fail(i, unfitHint, "memcached cannot hold a key with %s", nameOf(c))
 		default:
 			literal.WriteByte(c)
 			i++
@@ -123,6 +123,8 @@ func parseTemplate(text string, anyByte bool) (parts []part, faults []fault) {
 
 // unfit reports whether memcached ends a key, or a command, at this byte, unless the key is sent in base64.
 func unfit(c byte) bool { return c <= 0x20 || c == 0x7f }
+
+const unfitHint = "write it as your clients do; binary_keys: base64 where they send such keys in base64"
 
 func nameOf(c byte) string {
 	switch c {
