@@ -34,6 +34,7 @@ type cli struct {
 	Feed     feedCmd     `cmd:"" help:"Feed databases' logs into Kafka."`
 	Run      runCmd      `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
 	Check    checkCmd    `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
+	Status   statusCmd   `cmd:"" help:"Show the processes of the fleet and the mappings that each has in force; fail if something needs a person."`
 	Demo     demoCmd     `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
 	Explain  explainCmd  `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
 	Ring     ringCmd     `cmd:"" help:"Look at the ring."`

@@ -71,6 +71,7 @@ func TestExitCodes(t *testing.T) {
 		{"feed without a source", []string{"feed", "-c", empty}, "", 1, "", "nothing to do"},
 		{"feed an unknown source", []string{"feed", "-c", empty, "--source", "x"}, "", 1, "", `"x"`},
 		{"check without anything", []string{"check", "-c", empty}, "", 1, "errors: ", ""},
+		{"status without a broker", []string{"status", "-c", empty}, "", 1, "", "kafka.brokers"},
 		{"mappings check", []string{"mappings", "check", "testdata/mappings"}, "", 0, "1 file, 6 templates, fingerprint ", ""},
 		{"mappings check finds an error", []string{"mappings", "check", bad}, "", 1, "a.yaml:8:", ""},
 		{"mappings check as JSON", []string{"mappings", "check", "--json", bad}, "", 1, `"line":8`, ""},

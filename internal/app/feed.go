@@ -84,7 +84,7 @@ func (f *Feed) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		self := &process{state: state, role: "feeder", group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
+		self := &process{state: state, role: roleFeeder, group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
 		defer self.start(ctx)()
 		return run.Run(ctx)
 	})

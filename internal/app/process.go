@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// processEvery is how often a process says how it is. One that is silent for five times as long counts as lost.
+	// processEvery is how often a process says how it is. One that is silent for processLost counts as lost.
 	processEvery = 2 * time.Second
 	// processForget is how long the record of a process that ended without a word stays.
 	processForget = time.Hour
@@ -23,10 +23,16 @@ const (
 	processRemove = 500 * time.Millisecond
 )
 
+// The roles that a process can have.
+const (
+	roleWorker = "worker"
+	roleFeeder = "feeder"
+)
+
 // processRecord is the value under process/<id>: docs/TOPICS.md.
 type processRecord struct {
 	V        int             `json:"v"`
-	Role     string          `json:"role"` // worker or feeder
+	Role     string          `json:"role"` // roleWorker or roleFeeder
 	Host     string          `json:"host"`
 	Group    string          `json:"group"`
 	Version  string          `json:"version"`

@@ -135,7 +135,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher regi
 	if err != nil {
 		return err
 	}
-	self := &process{role: "worker", group: w.Config.Kafka.Group, state: state, mappings: mappings, view: watcher.View, log: w.Log}
+	self := &process{role: roleWorker, group: w.Config.Kafka.Group, state: state, mappings: mappings, view: watcher.View, log: w.Log}
 	defer self.start(ctx)()
 	if w.Started != nil {
 		w.Started()
