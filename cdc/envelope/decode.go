@@ -133,10 +133,14 @@ func (r *reading) decode() (*cdc.RowChange, string, error) {
 
 // envelope is what an envelope says whose parts have been found.
 func (r *reading) envelope() (*cdc.RowChange, string, error) {
-	if word := r.env.noChange(); word != "" {
+	switch word := r.env.noChange(); word {
+	case "":
+		return r.change()
+	case IgnoredDDL:
+		return r.schemaChange()
+	default:
 		return nil, word, nil
 	}
-	return r.change()
 }
 
 // reading is one record being decoded.
@@ -153,6 +157,7 @@ type reading struct {
 	table  *table
 	cols   *cdc.Columns
 	key    []string // names of the record key's fields; nil where it has none that can be read
+	also   []cdc.TableID
 }
 
 func (r *reading) change() (*cdc.RowChange, string, error) {

@@ -31,14 +31,16 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 	if err := r.flatParse(payload, &f); err != nil {
 		return nil, "", err
 	}
-	if word, envelope := r.passedOn(); word != "" {
-		return nil, word, nil
-	} else if envelope {
+	word, nested := r.passedOn()
+	if nested {
 		r.src = source{}
 		if _, err := r.src.parse(&scanner{b: r.env.at[envSource]}, &r.s.hints.source); err != nil {
 			return nil, "", err
 		}
-		return r.change()
+		return r.envelope()
+	}
+	if word != "" {
+		return nil, word, nil
 	}
 	r.isFlat = true
 	var err error
@@ -139,14 +141,16 @@ func (r *reading) flatAt(place int, f *flatFields) *[]byte {
 	return &f.deleted
 }
 
-// passedOn says what a record is that is no flat row: the word for no change, or a whole envelope.
+// passedOn says what a record is that is no flat row: the word for no change, or a whole envelope (a schema change is one).
 func (r *reading) passedOn() (ignored string, envelope bool) {
 	nested := len(r.env.at[envSource]) > 0 && r.env.at[envSource][0] == '{' // no column of a flat row is
 	switch word := r.env.noChange(); {
 	case strings.HasPrefix(r.rec.Topic, heartbeatTopics):
 		return IgnoredHeartbeat, false
-	case word == IgnoredTransaction && strings.HasSuffix(r.rec.Topic, transactionTopics), word == IgnoredDDL && nested:
+	case word == IgnoredTransaction && strings.HasSuffix(r.rec.Topic, transactionTopics):
 		return word, false
+	case word == IgnoredDDL && nested:
+		return "", true
 	}
 	if !nested {
 		return "", false

@@ -34,6 +34,7 @@ const (
 	mxData
 	mxOld
 	mxEncrypted
+	mxSQL
 	mxMembers
 )
 
@@ -61,6 +62,8 @@ func maxwellPlace(name []byte) int {
 		return mxOld
 	case "encrypted":
 		return mxEncrypted
+	case "sql":
+		return mxSQL
 	}
 	return nowhere
 }
@@ -120,6 +123,9 @@ func (r *reading) maxwell() (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	op, ignored, err := m.operation(&r.s.texts)
+	if ignored == IgnoredDDL {
+		return r.maxwellSchemaChange(&m)
+	}
 	if ignored != "" || err != nil {
 		return nil, ignored, err
 	}
@@ -131,11 +137,7 @@ func (r *reading) maxwell() (*cdc.RowChange, string, error) {
 	if m.at[mxEncrypted] != nil || isNull(m.at[mxData]) {
 		return nil, "", errors.New("no data (an encrypted record cannot be read: turn off Maxwell's encrypt)")
 	}
-	c := &r.s.change
-	*c = cdc.RowChange{
-		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
-		Tx: r.s.texts.of(m.at[mxXID]), Ordinal: intOf(m.at[mxXOffset]), Position: m.cursor(&r.s.texts),
-	}
+	c := r.newMaxwellChange(op, &m)
 	if ts := intOf(m.at[mxTS]); ts > 0 {
 		c.CommitTime = time.Unix(ts, 0).UTC()
 	}
@@ -143,6 +145,15 @@ func (r *reading) maxwell() (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	return c, "", nil
+}
+
+func (r *reading) newMaxwellChange(op cdc.Op, m *maxwellRecord) *cdc.RowChange {
+	c := &r.s.change
+	*c = cdc.RowChange{
+		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
+		Tx: r.s.texts.of(m.at[mxXID]), Ordinal: intOf(m.at[mxXOffset]), Position: m.cursor(&r.s.texts),
+	}
+	return c
 }
 
 // cursor is the position, which Maxwell writes where it is told to.

@@ -155,7 +155,7 @@ func (s *seenSource) see(ctx context.Context, topic string, r changelog.TopicRec
 		}
 		return
 	}
-	if change == nil || change.Table == "" || change.Op == cdc.Tomb {
+	if change == nil || change.Table == "" || change.Op == cdc.Tomb || change.Op == cdc.Truncate { // which show no row
 		return
 	}
 	tables := s.topics[topic]
