@@ -108,7 +108,7 @@ func (p *partition) idle() time.Duration {
 	if p.later.len() > 0 {
 		d = time.Until(p.later.front().due)
 	}
-	if !p.retry.IsZero() {
+	if !p.retry.IsZero() && !p.closed() { // what opens it rouses the partition
 		d = min(d, time.Until(p.retry))
 	}
 	if len(p.owed.failed) > 0 {
@@ -171,9 +171,12 @@ func (p *partition) issueDue(ctx context.Context) (any bool, err error) {
 	return any, nil
 }
 
+// closed reports whether no record may be taken until something is acknowledged, or ever.
+func (p *partition) closed() bool { return p.draining.Load() || p.window.inFlight() >= maxInFlight }
+
 // take handles some of the records that wait, and reports whether it did.
 func (p *partition) take(ctx context.Context) (any bool, err error) {
-	if p.draining.Load() || p.window.inFlight() >= maxInFlight || time.Now().Before(p.retry) {
+	if p.closed() || time.Now().Before(p.retry) {
 		return false, nil
 	}
 	p.retry = time.Time{}

@@ -86,6 +86,33 @@ func TestI7WaitEndsWithThePartition(t *testing.T) {
 	})
 }
 
+// I7: a worker that ends during a wait does not turn in circles when the next try, which it does not make, is due (time would stand
+// still here), and what was begun gets its second round.
+func TestI7DrainingDuringAWaitSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &away{err: unavailable{"away"}}
+		r.w.opts.Sources[0].Decode.Schemas = s
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		r.sendRaw(changelog.Record{Offset: 1, Value: []byte{0, 0, 0, 0, 9, 1}})
+		synctest.Wait()
+		first := r.nodes.take()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		r.w.Drain(ctx)
+		if took := time.Since(began); took != settle {
+			t.Errorf("draining took %s, want %s", took, settle)
+		}
+		if second := r.nodes.take(); len(first) == 0 || !slices.Equal(first, second) {
+			t.Errorf("rounds:\n%q\n%q", first, second)
+		}
+		r.wantMark(t, 1)
+		r.wantWaiting(t, 0, 1, 0)
+	})
+}
+
 // wantWaiting wants so many partitions to wait, and the log to have told of so many reasons to and ends of it.
 func (r *rig) wantWaiting(t *testing.T, partitions float64, begun, over int) {
 	t.Helper()
