@@ -147,7 +147,7 @@ func TestReadFleet(t *testing.T) {
 func TestReadFleetOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := changelogtest.Start(t)
-		if _, err := readFleet(t.Context(), cluster.Options, "none", "fleet"); err == nil || !strings.Contains(err.Error(), "topic none") {
+		if _, err := readFleet(t.Context(), cluster.Options, "none", "fleet"); err == nil || !strings.Contains(err.Error(), "topic none: it does not exist (feed and run make it when they start)") {
 			t.Errorf("without the topic: %v", err)
 		}
 		o := cluster.Options
