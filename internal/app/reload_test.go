@@ -267,7 +267,8 @@ func TestReloadOnNotice(t *testing.T) {
 		waitFor(t, "a set to come into force", func() bool { return len(sets) > 0 })
 		t.Logf("in force after %s: %s", time.Since(began), (<-sets).Fingerprint())
 	}
-	f.wantLog(t, `files="[orders.yaml changed users.yaml changed]"`, 1)
+	// It is told after it came into force.
+	waitFor(t, "the log to name both files", func() bool { return f.log.count(`files="[orders.yaml changed users.yaml changed]"`) == 1 })
 }
 
 // configMap swaps the link ..data as a kubelet does.
