@@ -13,6 +13,10 @@
 // Keys that no row gives come from writers: a raw template's column, or a logical message with the prefix "cache". Their
 // pool is looked up at run time, and what nobody claims is skipped by name.
 //
+// A Truncate gives the keys that need no row, whatever a condition says, and names the pools of all other templates: those that have
+// to be flushed and those that on_truncate leaves as they are. A pool is flushed whole, since a row that nobody has seen may have
+// fed any key of it; raw templates concern every pool of their file. Keys in shadow concern none.
+//
 // Result owns the memory of what it holds: a Key's text is good until Reset, and CloneKeys makes keys that last. Plain
 // templates, conditions and each lists allocate nothing once a Result has room (TestKeysOfPlainTemplatesAllocateNothing).
 //

@@ -169,7 +169,7 @@ mappings:
 		t.Errorf("got %+v", m)
 	}
 	hot := m.Templates[1]
-	want := Template{Text: "config:all", Pool: "config", Team: "profiles", Mapping: "user", Action: ActionDelete, Hot: 8, File: "f.yaml", Line: 15, Col: 14}
+	want := Template{Text: "config:all", Pool: "config", Team: "profiles", Mapping: "user", Action: ActionDelete, Hot: 8, OnTruncate: TruncateFlush, File: "f.yaml", Line: 15, Col: 14}
 	hot.parts, hot.variants, hot.node = nil, nil, nil
 	if !cmp.Equal(*hot, want, cmp.AllowUnexported(Template{})) {
 		t.Errorf("got %+v, want %+v", *hot, want)

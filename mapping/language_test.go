@@ -396,7 +396,7 @@ func TestLanguageProblems(t *testing.T) {
 		{"raw with more", mappingHead + "      - raw: \"user:{key}\"\n", `f.yaml:8:14: raw must be one column, which holds whole keys (write raw: "{key}", or a key: that begins with its pool)`},
 		{"raw with each", mappingHead + "      - raw: \"{key}\"\n        each: {key: [a]}\n", `f.yaml:9:15: raw and each exclude each other`},
 		{"the same twice", mappingHead + "      - {key: \"user:{id}\", when: changed(a)}\n      - {key: \"user:{id}\", when: changed(a)}\n", `f.yaml:9:15: key "user:{id}" is doubled: it stands in line 8 already`},
-		{"op of a test", mappingHead + "      - user:{id}\ntests:\n  - {name: a, table: shop.users, op: upsert, after: {id: 1}, keys: []}\n", `f.yaml:10:38: op must be insert, update or delete, not "upsert" (did you mean "insert"?)`},
+		{"op of a test", mappingHead + "      - user:{id}\ntests:\n  - {name: a, table: shop.users, op: upsert, after: {id: 1}, keys: []}\n", `f.yaml:10:38: op must be insert, update, delete or truncate, not "upsert" (did you mean "insert"?)`},
 		{"op against images", mappingHead + "      - user:{id}\ntests:\n  - {name: a, table: shop.users, op: delete, after: {id: 1}, keys: []}\n", `f.yaml:10:5: a delete has no after (leave it out)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

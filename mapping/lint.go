@@ -10,9 +10,9 @@ import (
 const SeverityNote Severity = "note"
 
 // Lint looks at what the loader takes and a reviewer would ask about: conditions that ask one image alone, and templates that
-// are equal when the names of their columns are left out.
+// are equal when the names of their columns are left out, and outboxes that a TRUNCATE may sweep.
 func (s *Set) Lint() []Problem {
-	problems := append(s.alike(), s.oneSided()...)
+	problems := slices.Concat(s.alike(), s.oneSided(), s.sweptOutboxes())
 	sortProblems(problems)
 	return problems
 }

@@ -38,8 +38,8 @@ const (
 // Keys appends to r the distinct keys of both images of c. An image that the kind of change should have and the log left
 // out, and a template that an image cannot render, are in r.Skipped; a template may give a key from one image and be
 // skipped for the other. A tombstone's Before has the key's columns alone, so that its other templates are skipped as
-// absent, and its conditions hold where those do not decide them: the delete before it had the row. Truncate gives nothing
-// here. A Message with the prefix "cache" gives the key that is its content, if its pool is claimed by a file in force.
+// absent, and its conditions hold where those do not decide them: the delete before it had the row. A Truncate gives the keys
+// that need no row, and the pools of the others in r.Flush. A Message with the prefix "cache" gives the key that is its content, if its pool is claimed by a file in force.
 //
 // A condition is asked once, about the change; where it is true both images give their keys.
 //
@@ -54,9 +54,13 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 	}
 	switch c.Op {
 	case cdc.Truncate:
+		w.truncate(s, c)
 		return
 	case cdc.Message:
 		w.message(s, c)
+		return
+	}
+	if c.Table == "" { // which would be every table of the schema
 		return
 	}
 	p := s.Plan(c.Source, c.TableID)

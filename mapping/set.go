@@ -166,7 +166,8 @@ func (s *Set) Underivable() []string {
 	return all
 }
 
-// Columns are those that the templates of a table read, with the types that mappings declare; nil where nobody maps it.
+// Columns are those that the templates of a table read, with the types that mappings declare; nil where nobody maps it. An empty
+// Table is any table of its Schema.
 func (s *Set) Columns(source string, t cdc.TableID) *cdc.Columns {
 	if p := s.Plan(source, t); p != nil {
 		return p.Columns
@@ -174,7 +175,8 @@ func (s *Set) Columns(source string, t cdc.TableID) *cdc.Columns {
 	return nil
 }
 
-// Plan is what is done with the rows of a table; nil where nobody maps it. The same table always has the same plan.
+// Plan is what is done with the rows of a table; nil where nobody maps it. The same table always has the same plan. That of an
+// empty Table has the templates of all that may be in its Schema, for a truncate of them.
 func (s *Set) Plan(source string, t cdc.TableID) *Plan {
 	tables := *s.tables.Load()
 	if p, ok := tables[table{source, t}]; ok {

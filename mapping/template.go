@@ -20,21 +20,22 @@ const (
 
 // Template is one entry of a mapping's keys: what it renders, when, and what is done with it. It is immutable.
 type Template struct {
-	Text     string // as the file has it
-	Pool     string // empty for a raw template of a file: its keys come under one Template a pool
-	Team     string
-	Mapping  string // empty where a writer sent the key in a logical message
-	When     string // the condition as the file has it; empty: every change counts
-	Action   Action
-	StaleFor time.Duration // what is left to a copy that is marked stale; 0: copies are deleted
-	Hot      int           // extra copies key#1 … key#Hot; 0: none
-	Shadow   bool          // its keys are told, and nothing is done with them
-	Raw      bool          // the column's text is the key itself
-	Base64   bool          // its file's binary_keys: a key may hold any byte, and is sent in base64 where it has to be
-	Each     []Each        // in the order of the file
-	File     string        // where it stands
-	Line     int
-	Col      int
+	Text       string // as the file has it
+	Pool       string // empty for a raw template of a file: its keys come under one Template a pool
+	Team       string
+	Mapping    string // empty where a writer sent the key in a logical message
+	When       string // the condition as the file has it; empty: every change counts
+	Action     Action
+	StaleFor   time.Duration // what is left to a copy that is marked stale; 0: copies are deleted
+	Hot        int           // extra copies key#1 … key#Hot; 0: none
+	OnTruncate OnTruncate    // its mapping's; what a writer sent in a logical message has none
+	Shadow     bool          // its keys are told, and nothing is done with them
+	Raw        bool          // the column's text is the key itself
+	Base64     bool          // its file's binary_keys: a key may hold any byte, and is sent in base64 where it has to be
+	Each       []Each        // in the order of the file
+	File       string        // where it stands
+	Line       int
+	Col        int
 
 	parts     []part
 	variants  [][]part // parts with every combination of Each in place of its names: at least one, and all of the same shape

@@ -52,6 +52,10 @@ type explained struct {
 	Error   string         `json:"error,omitempty"`
 	Line    int            `json:"line,omitempty"` // of the input, from 1, with error
 
+	Also      []string `json:"also,omitempty"`      // of a truncate: the other tables that it empties
+	Flush     []string `json:"flush,omitempty"`     // of a truncate: the pools that it flushes
+	Unflushed []string `json:"unflushed,omitempty"` // and those of mappings that ignore it
+
 	Shadow     []explainedKey       `json:"shadow,omitempty"` // keys of templates in shadow: nothing is done with them
 	Conditions []explainedCondition `json:"conditions,omitempty"`
 	Place      *explainedPlace      `json:"place,omitempty"` // with --topic
@@ -265,7 +269,10 @@ func (x *explainer) explain(ctx context.Context, rec envelope.Record) explained 
 
 // change says what becomes of one change.
 func (x *explainer) change(out *explained, row *cdc.RowChange) {
-	if row.Table != "" {
+	if row.Op == cdc.Truncate {
+		all := row.Emptied()
+		out.Table, out.Also = all[0], all[1:]
+	} else if row.Table != "" {
 		out.Table = row.TableID.String()
 	}
 	out.Op = row.Op.String()
@@ -277,6 +284,7 @@ func (x *explainer) change(out *explained, row *cdc.RowChange) {
 	for _, k := range result.Shadow {
 		out.Shadow = append(out.Shadow, x.key(k))
 	}
+	out.Flush, out.Unflushed = poolsOf(result.Flush), poolsOf(result.Unflushed)
 	for _, s := range result.Skipped {
 		out.Skipped = append(out.Skipped, explainedNot{s.Template.Mapping, s.Template.Text, reason(s)})
 	}
@@ -288,6 +296,13 @@ func (x *explainer) change(out *explained, row *cdc.RowChange) {
 		why := fmt.Sprintf("column %s of the %s image: %s", u.Column, u.Image, u.Detail)
 		out.Conditions = append(out.Conditions, explainedCondition{t.Mapping, t.Text, t.When, "undecided", why})
 	}
+}
+
+func poolsOf(list []mapping.Emptied) (pools []string) {
+	for _, e := range list {
+		pools = append(pools, e.Pool)
+	}
+	return pools
 }
 
 func (x *explainer) key(k mapping.Key) explainedKey {
@@ -333,13 +348,19 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 	case out.Ignored != "":
 		fmt.Fprintf(&b, "%s: ignored, %s\n", cmp.Or(out.Topic, out.Table, "a record"), out.Ignored)
 	default:
-		fmt.Fprintln(&b, strings.TrimSpace(out.Table+" "+opName(out.Op)))
+		fmt.Fprintln(&b, strings.TrimSpace(strings.Join(append([]string{out.Table}, out.Also...), ", ")+" "+opName(out.Op)))
 	}
 	for _, k := range out.Keys {
 		printKey(&b, "", k)
 	}
 	for _, k := range out.Shadow {
 		printKey(&b, "in shadow: ", k)
+	}
+	for _, pool := range out.Flush {
+		fmt.Fprintf(&b, "  flush pool %s: no row says which of its keys are stale\n", pool)
+	}
+	for _, pool := range out.Unflushed {
+		fmt.Fprintf(&b, "  pool %s stays as it is: on_truncate is ignore\n", pool)
 	}
 	for _, s := range out.Skipped {
 		fmt.Fprintf(&b, "  skipped %s (%s): %s\n", s.Template, s.Mapping, s.Reason)
