@@ -178,5 +178,5 @@ func (r *caseRun) heard(t *testing.T, i int, c fieldCase) {
 }
 
 func fieldCases() []fieldCase {
-	return slices.Concat(valueCases(), labelCases(), documentCases(), textCases(), postgresCases(), imageCases())
+	return slices.Concat(valueCases(), labelCases(), documentCases(), textCases(), postgresCases(), imageCases(), schemaCases())
 }
