@@ -130,7 +130,12 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher regi
 		return err
 	}
 	defer refresher.Close()
-	opts.Parker, opts.Refresher, opts.Gaps = dead, refresher, gapRecorder{state}
+	requests, err := changelog.OpenWriter(kafka)
+	if err != nil {
+		return err
+	}
+	defer requests.Close()
+	opts.Parker, opts.Refresher, opts.Gaps, opts.Flusher = dead, refresher, gapRecorder{state}, newFlusher(requests, names.Control)
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err

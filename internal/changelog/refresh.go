@@ -20,7 +20,7 @@ type RefreshRequest struct {
 	Source    string          `json:"source"`               //
 	Table     string          `json:"table"`                // schema.table
 	Row       json.RawMessage `json:"row"`                  // the row's key; null where it is not known
-	Reason    string          `json:"reason"`               // what was done to the row: insert, update, delete
+	Reason    string          `json:"reason"`               // what was done to the row: insert, update, delete; truncate of its table
 	Committed time.Time       `json:"committed,omitzero"`   // in the database; left out where it does not say
 	At        time.Time       `json:"at"`                   // when this was written
 }

@@ -44,6 +44,9 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if err := p.tell(ctx, r, row); err != nil {
 		return err
 	}
+	if err := p.emptied(ctx, r, row); err != nil {
+		return err
+	}
 	c := &change{p: p, offset: r.Offset, snapshot: today, rounds: plainRounds}
 	if c.keys, err = p.checked(today); err != nil {
 		if err := p.park(ctx, *r, "bad_key", err); err != nil {
@@ -181,25 +184,35 @@ func refusedKey(s *mapping.Skip, row *cdc.RowChange) error {
 		row.TableID, column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
 }
 
+// How long it is until what failed is tried again.
 const (
-	parkBackoffMin = 100 * time.Millisecond
-	parkBackoffMax = 5 * time.Second
+	insistMin = 100 * time.Millisecond
+	insistMax = 5 * time.Second
 )
 
 // park puts a record on the dead-letter topic, and tries until it is there or ctx ends: the partition stands still rather
 // than pass a record that is nowhere.
 func (p *partition) park(ctx context.Context, r changelog.Record, kind string, why error) error {
-	for backoff := parkBackoffMin; ; backoff = min(2*backoff, parkBackoffMax) {
-		err := p.w.opts.Parker.ParkFrom(ctx, p.id, r, why.Error())
+	err := p.insist(ctx, r.Offset, "parking a record", func() error { return p.w.opts.Parker.ParkFrom(ctx, p.id, r, why.Error()) })
+	if err != nil {
+		return err
+	}
+	p.w.metrics.parked.WithLabelValues(kind).Inc()
+	p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
+	return nil
+}
+
+// insist tries until it works or ctx ends, and tells of each try that fails.
+func (p *partition) insist(ctx context.Context, offset int64, what string, try func() error) error {
+	for backoff := insistMin; ; backoff = min(2*backoff, insistMax) {
+		err := try()
 		if err == nil {
-			p.w.metrics.parked.WithLabelValues(kind).Inc()
-			p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.w.log.Error("parking a record; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "error", err)
+		p.w.log.Error(what+"; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", offset, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

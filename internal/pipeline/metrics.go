@@ -11,6 +11,7 @@ import (
 type metrics struct {
 	changes, keys, copies, refreshes, gaps      prometheus.Counter
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
+	truncates                                   *prometheus.CounterVec
 	lag                                         prometheus.Histogram
 	partitions                                  prometheus.Gauge
 	waiting                                     *prometheus.GaugeVec
@@ -35,6 +36,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		undecided: vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
 		shadow:    vec("shadow_keys_total", "Keys of templates in shadow: nothing was done with them.", "pool", "mapping"),
 		parked:    vec("parked_total", "Records put on the dead-letter topic.", "kind"),
+		truncates: vec("truncates_total", "Pools of emptied tables, by what was done: flush, for which a request was written, or ignore.", "pool", "done"),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "invalidator", Subsystem: "worker", Name: "commit_to_issue_seconds",
 			Help:    "From the commit in the database until the first round is issued.",
@@ -49,7 +51,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.lag, m.partitions, m.waiting} {
+		m.parked, m.truncates, m.lag, m.partitions, m.waiting} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

@@ -46,6 +46,12 @@ func requestsOf(keys []mapping.Key, row *cdc.RowChange, recordKey []byte) (all [
 			Source: row.Source, Table: row.TableID.String(), Reason: reasons[row.Op], Committed: row.CommitTime,
 		})
 	}
+	if row.Op == cdc.Truncate { // it has no row, and may be of many tables
+		for i := range all {
+			all[i].Table = row.Emptied()[0]
+		}
+		return all
+	}
 	if len(all) > 0 {
 		key := rowKey(row, recordKey)
 		for i := range all {
@@ -55,7 +61,7 @@ func requestsOf(keys []mapping.Key, row *cdc.RowChange, recordKey []byte) (all [
 	return all
 }
 
-var reasons = map[cdc.Op]string{cdc.Insert: "insert", cdc.Read: "insert", cdc.Update: "update", cdc.Delete: "delete", cdc.Tomb: "delete"}
+var reasons = map[cdc.Op]string{cdc.Insert: "insert", cdc.Read: "insert", cdc.Update: "update", cdc.Delete: "delete", cdc.Tomb: "delete", cdc.Truncate: "truncate"}
 
 // maxRowKey bounds a row's key in a request, in bytes; a longer one is left out, since a topic may refuse it for ever.
 const maxRowKey = 16 << 10

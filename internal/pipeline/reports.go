@@ -15,8 +15,8 @@ import (
 	"invalidator/sink"
 )
 
-// How often one template's skips of one reason, its undecided condition and its keys in shadow are named in the log; every one
-// is counted.
+// How often one template's skips of one reason, its undecided condition, its keys in shadow and truncates of its tables are named in
+// the log; every one is counted.
 const (
 	reportEvery = time.Minute
 	shadowEvery = 10 * time.Second
@@ -41,6 +41,8 @@ type report struct {
 const (
 	reportUndecided = "undecided"
 	reportShadow    = "shadow"
+	reportFlush     = "flush"
+	reportUnflushed = "unflushed"
 )
 
 // place is where a change came from.
@@ -92,6 +94,27 @@ func (r *reporter) shadow(k mapping.Key, at place) {
 	if r.due(report{k.Template, reportShadow}, shadowEvery) {
 		r.tell(slog.LevelInfo, "a key in shadow: nothing is done with it", k.Template, at, "key", sink.Show(strings.Clone(k.Text)), "action", string(k.Template.Action))
 	}
+}
+
+// flushed names the pools of emptied tables that a flush was asked for.
+func (r *reporter) flushed(pools []mapping.Emptied, tables []string, at place) {
+	r.truncate(slog.LevelWarn, reportFlush, "a table was emptied, and nothing says which keys are stale: asked for a flush of its pools", pools, tables, at)
+}
+
+func (r *reporter) ignoredTruncate(pools []mapping.Emptied, tables []string, at place) {
+	r.truncate(slog.LevelInfo, reportUnflushed, "a table was emptied, and its pools stay as they are: on_truncate is ignore", pools, tables, at)
+}
+
+func (r *reporter) truncate(level slog.Level, what, text string, pools []mapping.Emptied, tables []string, at place) {
+	if len(pools) == 0 || !r.due(report{pools[0].Template, what}, reportEvery) {
+		return
+	}
+	names := make([]string, len(pools))
+	for i, e := range pools {
+		names[i] = e.Pool
+	}
+	r.log.Log(context.Background(), level, text, "source", at.source, "tables", strings.Join(tables, ", "), "pools", strings.Join(names, ", "),
+		"topic", at.partition.Topic, "partition", at.partition.Number, "offset", at.offset)
 }
 
 func (r *reporter) tell(level slog.Level, what string, t *mapping.Template, at place, more ...any) {

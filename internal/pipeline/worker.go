@@ -68,6 +68,7 @@ type Options struct {
 	Classic    bool // the Deleter speaks the classic protocol: a key that needs base64 is parked with its record
 	Parker     Parker
 	Refresher  Refresher
+	Flusher    Flusher
 	Gaps       GapRecorder
 	Settle     time.Duration // from a round's last acknowledgement to the next round
 	Observer   func(Round)   // nil: none. Called from partitions' goroutines; must not block
