@@ -36,12 +36,12 @@ func (r *reading) schemaChange() (*cdc.RowChange, string, error) {
 	return c, "", nil
 }
 
-// maxwellSchemaChange reads Maxwell's, which has the statement and says of a dropped table which it was.
+// maxwellSchemaChange reads Maxwell's, which has the statement and says of a dropped table or database which it was.
 func (r *reading) maxwellSchemaChange(m *maxwellRecord) (*cdc.RowChange, string, error) {
 	database := textOf(m.at[mxDatabase])
 	tables := emptiedBy(textOf(m.at[mxSQL]), database)
 	switch textOf(m.at[mxType]) {
-	case "table-drop":
+	case "table-drop", "table-truncate": // of which Maxwell's own releases do not tell
 		tables = addTable(tables, cdc.TableID{Schema: database, Table: textOf(m.at[mxTable])})
 	case "database-drop":
 		tables = addTable(tables, cdc.TableID{Schema: database})

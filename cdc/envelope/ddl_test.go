@@ -190,7 +190,7 @@ func withSchema(t *testing.T, payload string) string {
 	return fmt.Sprintf(`{"schema":%s,"payload":%s}`, sample["schema"], payload)
 }
 
-// Maxwell's schema changes have the statement; it tells of no TRUNCATE.
+// Maxwell's schema changes have the statement.
 func TestMaxwellSchemaChangesThatTakeRowsAway(t *testing.T) {
 	d, err := envelope.NewDecoder(envelope.Config{Format: envelope.Maxwell, Source: "mx", Select: all(columns("id ", false))})
 	if err != nil {
@@ -199,6 +199,7 @@ func TestMaxwellSchemaChangesThatTakeRowsAway(t *testing.T) {
 	for value, want := range map[string]string{
 		`{"type":"table-drop","database":"shop","table":"e","ts":1477053277000,"sql":"drop table e"}`:                                      "shop.e",
 		`{"type":"table-drop","database":"shop","table":"e","ts":1477053277000}`:                                                           "shop.e",
+		`{"type":"table-truncate","database":"shop","table":"e"}`:                                                                          "shop.e",
 		`{"type":"database-drop","database":"shop","ts":1477053277000,"sql":"drop database shop"}`:                                         "shop.*",
 		`{"type":"table-alter","database":"shop","table":"e","old":{},"def":{},"ts":1477053277000,"sql":"rename table e to f"}`:            "shop.e shop.f",
 		`{"type":"table-alter","database":"shop","table":"e","old":{},"def":{},"ts":1477053277000,"sql":"alter table e add column m int"}`: "ddl",

@@ -46,9 +46,9 @@
 // maxGrowth, the caches by maxCached.
 //
 // A schema change is ignored, unless it takes rows away that no record tells of one by one: TRUNCATE, DROP TABLE and DATABASE, RENAME,
-// and what moves partitions. Debezium tells of TRUNCATE in MySQL there alone, and as text. Such a record is a Truncate of the tables
-// that its statement and its tableChanges name, as far as somebody maps them. The statement is read word by word, past comments and
-// quotes; what is not understood takes nothing away. A snapshot's schema changes are no changes.
+// and what moves partitions, of which Debezium and Maxwell tell as text alone. Such a record is a Truncate of the tables that its
+// statement and its tableChanges name, as far as somebody maps them. The statement is read word by word, past comments and quotes; what is
+// not understood takes nothing away. A snapshot's schema changes, which begin with a DROP of every table, are no changes.
 //
 // What is no row change is not an error: the result says by a word what was ignored (Ignored*). What cannot be decoded is
 // a *DecodeError: the caller parks that record and goes on, unless it is Retryable.

@@ -102,7 +102,7 @@ func (m *maxwellRecord) operation(t *texts) (op cdc.Op, ignored string, err erro
 		return cdc.Read, "", nil
 	case "bootstrap-start", "bootstrap-complete":
 		return 0, IgnoredSnapshot, nil
-	case "table-create", "table-alter", "table-drop", "database-create", "database-alter", "database-drop":
+	case "table-create", "table-alter", "table-drop", "table-truncate", "database-create", "database-alter", "database-drop":
 		return 0, IgnoredDDL, nil
 	default:
 		return 0, "", fmt.Errorf("type %.40q is not known to come from Maxwell", typ)
