@@ -9,7 +9,7 @@ const (
 	Insert   Op = 'c'
 	Update   Op = 'u'
 	Delete   Op = 'd'
-	Truncate Op = 't' // every row of the table; no images
+	Truncate Op = 't' // any row of the table may be gone, or another; no images
 	Message  Op = 'm' // a logical message of the writer; no table, no images
 	Read     Op = 'r' // a row of a snapshot: not a change
 	Tomb     Op = 'x' // a tombstone: a null value, of which only Key is known
@@ -88,4 +88,19 @@ type RowChange struct {
 	Ordinal       int64     // place in its transaction, from 0
 	Prefix        string    // Op Message: the message's prefix
 	Content       []byte    // Op Message: the message's bytes
+
+	// Op Truncate: what the same statement emptied besides, where one record tells of several tables. Here and in TableID an
+	// empty Table is every table of Schema.
+	Also []TableID
+}
+
+// Emptied are the tables of a Truncate as people read them: shop.users, and shop.* for every table of shop.
+func (c *RowChange) Emptied() (names []string) {
+	for _, id := range append([]TableID{c.TableID}, c.Also...) {
+		if id.Table == "" {
+			id.Table = "*"
+		}
+		names = append(names, id.String())
+	}
+	return names
 }

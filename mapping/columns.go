@@ -43,8 +43,8 @@ func (r *fileReader) columns(n *yaml.Node, m *Mapping) {
 	})
 }
 
-// checkColumns compares what is declared with what the keys read.
-func (r *fileReader) checkColumns(m *Mapping) {
+// checkColumns compares what is declared with what the keys read. Where a key is in error, it may be the one that reads a column.
+func (r *fileReader) checkColumns(m *Mapping, whole bool) {
 	var read []string
 	for _, t := range m.Templates {
 		read = append(read, t.Columns()...)
@@ -55,7 +55,7 @@ func (r *fileReader) checkColumns(m *Mapping) {
 		}
 	}
 	for name, n := range m.declared {
-		if len(m.Templates) > 0 && !slices.Contains(read, name) {
+		if whole && len(m.Templates) > 0 && !slices.Contains(read, name) {
 			r.warnf(n, didYouMean(name, read), "no key of mapping %s reads column %q", m.Name, name)
 		}
 	}

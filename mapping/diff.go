@@ -142,6 +142,8 @@ func compare(o, p placed) Change {
 	d.tables(o.m, p.m)
 	d.types(o, p)
 	d.rows(o.t, p.t)
+	d.truncates(o.t, p.t)
+	d.binaryKeys(o, p)
 	d.copies(o.t, p.t)
 	if len(d.wider) > 0 && !p.t.Shadow {
 		d.Need, d.Why = NeedReplay, strings.Join(d.wider, "; ")

@@ -13,6 +13,10 @@
 // Keys that no row gives come from writers: a raw template's column, or a logical message with the prefix "cache". Their
 // pool is looked up at run time, and what nobody claims is skipped by name.
 //
+// A Truncate gives the keys that need no row, whatever a condition says, and names the pools of all other templates: those that have
+// to be flushed and those that on_truncate leaves as they are. A pool is flushed whole, since a row that nobody has seen may have
+// fed any key of it; raw templates concern every pool of their file. Keys in shadow concern none.
+//
 // Result owns the memory of what it holds: a Key's text is good until Reset, and CloneKeys makes keys that last. Plain
 // templates, conditions and each lists allocate nothing once a Result has room (TestKeysOfPlainTemplatesAllocateNothing).
 //
@@ -26,7 +30,7 @@
 // last was, and every other file goes in.
 //
 // The tools' own questions: Set.Lint (what a reviewer would ask), Set.LintTables (the files against tables as databases describe
-// them), Diff (two sets by key family, and what the caches need after a merge), ParseRow (a change typed by hand), JSONSchema
+// them, or topics show them), Diff (two sets by key family, and what the caches need after a merge), ParseRow (a change typed by hand), JSONSchema
 // (a file's structure, for editors; one corpus in testdata/schema goes through it and the loader).
 //
 // It knows no network and no Kafka. A Set is immutable and safe for concurrent use; it names itself by a fingerprint of

@@ -3,6 +3,7 @@ package mapping
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -94,8 +95,8 @@ func (r *fileReader) substitute(t *Template, parts []part, l eachList, value int
 			r.errorf(l.values[value], "", "%q has several texts here", l.Values[value])
 		case reason != "":
 			r.errorf(l.values[value], "", "%q cannot be rendered: %s", l.Values[value], detail)
-		case bad >= 0:
-			r.errorf(l.values[value], "", "memcached cannot hold a key with %s", nameOf(text[bad]))
+		case bad >= 0 && !t.Base64:
+			r.errorf(l.values[value], unfitHint, "memcached cannot hold a key with %s", nameOf(text[bad]))
 		}
 		parts[i] = part{literal: string(text)}
 	}
@@ -104,15 +105,18 @@ func (r *fileReader) substitute(t *Template, parts []part, l eachList, value int
 
 // checkLiterals looks at what is the same in every key of a variant.
 func (r *fileReader) checkLiterals(t *Template, parts []part) {
-	literal, end := 0, ""
+	literal, end, limit := 0, "", maxKey
 	for _, p := range parts {
 		literal += len(p.literal)
+		if strings.ContainsFunc(p.literal, func(c rune) bool { return c < utf8.RuneSelf && unfit(byte(c)) }) {
+			limit = maxBase64Key
+		}
 		if end += p.literal; p.column != "" {
 			end = ""
 		}
 	}
-	if longest := literal + copySuffix(t.Hot); longest > maxKey {
-		r.atTemplate(t, 0, "", "the key is never under %d bytes, and memcached takes %d", longest, maxKey)
+	if longest := literal + copySuffix(t.Hot); longest > limit {
+		r.atTemplate(t, 0, "", "the key is never under %d bytes, and memcached takes %d", longest, limit)
 	} else if len(t.Each) > 0 && endsAsCopy(end) {
 		r.atTemplate(t, strings.LastIndexByte(t.Text, '{'), "key#1, key#2 … are the names of a hot key's copies", "a key ends in # and digits")
 	}

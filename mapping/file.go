@@ -25,13 +25,18 @@ type File struct {
 	Pools       []string
 	Underivable []string // pools whose keys no row gives
 	Readers     Readers
+	Base64Keys  bool // binary_keys: clients send keys with spaces and control bytes in base64
 	Mappings    []*Mapping
 	Tests       []*Test
 
 	data     []byte
 	problems []Problem             // warnings
 	claims   map[string]*yaml.Node // pool -> where it is claimed
+	binary   *yaml.Node            // binary_keys; nil without
 }
+
+// Text is what the file was read from.
+func (f *File) Text() string { return string(f.data) }
 
 // Mapping says which keys the rows of some tables feed.
 type Mapping struct {
@@ -42,13 +47,16 @@ type Mapping struct {
 	Types     map[string]string // declared column types, lower case
 	Templates []*Template
 
-	file     string
-	declared map[string]*yaml.Node // column -> where its type is declared
-	node     *yaml.Node
+	OnTruncate OnTruncate // what becomes of the keys that a truncate does not name
+
+	file         string
+	declared     map[string]*yaml.Node // column -> where its type is declared
+	node         *yaml.Node
+	saysTruncate bool // the file has on_truncate
 }
 
 // covers reports whether the mapping is about a table. A source or database that is not known (a tombstone names
-// neither) narrows nothing: a delete too many is harmless.
+// neither) narrows nothing: a delete too many is harmless. An empty table asks for any table of the schema.
 func (m *Mapping) covers(source, database, schema, table string) bool {
 	if m.Source != "" && source != "" && m.Source != source ||
 		m.Database != "" && database != "" && m.Database != database {
@@ -59,12 +67,18 @@ func (m *Mapping) covers(source, database, schema, table string) bool {
 
 // matches compares without joining, for it is asked on the hot path of tables that nobody maps.
 func matches(name, schema, table string) bool {
+	if table == "" {
+		return mayMatchSame(name, literally.Replace(schema)+".*")
+	}
 	if isPattern(name) {
 		ok, _ := path.Match(name, schema+"."+table)
 		return ok
 	}
 	return len(name) == len(schema)+1+len(table) && name[:len(schema)] == schema && name[len(schema)] == '.' && name[len(schema)+1:] == table
 }
+
+// literally makes a pattern of a text that matches it alone.
+var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 func isPattern(name string) bool { return strings.ContainsAny(name, `*?[\`) }
 
@@ -101,9 +115,11 @@ func (r *fileReader) read(root *yaml.Node) {
 		{name: "pools", read: func(n *yaml.Node) { r.f.Pools = r.pools(n, "pools") }},
 		{name: "underivable", read: func(n *yaml.Node) { r.f.Underivable = r.pools(n, "underivable") }},
 		{name: "readers", read: r.readers},
+		{name: "binary_keys", read: r.binaryKeys},
 		{name: "mappings", read: func(n *yaml.Node) { mappings = n }},
 		{name: "tests", read: func(n *yaml.Node) { tests = n }},
 	})
+	r.checkBinaryKeys()
 	// A key is checked against the pools, wherever in the file they stand.
 	if mappings != nil {
 		for _, n := range r.list(mappings, "mappings", true) {
@@ -172,7 +188,7 @@ func (r *fileReader) unused() {
 }
 
 func (r *fileReader) mapping(n *yaml.Node) {
-	m := &Mapping{Types: map[string]string{}, file: r.file, declared: map[string]*yaml.Node{}, node: n}
+	m := &Mapping{Types: map[string]string{}, OnTruncate: TruncateFlush, file: r.file, declared: map[string]*yaml.Node{}, node: n}
 	var keys, table, tables *yaml.Node
 	r.object(n, "a mapping", []field{
 		{name: "name", required: true, read: func(n *yaml.Node) {
@@ -186,6 +202,7 @@ func (r *fileReader) mapping(n *yaml.Node) {
 		{name: "source", read: func(n *yaml.Node) { m.Source, _ = r.text(n, "the source") }},
 		{name: "database", read: func(n *yaml.Node) { m.Database, _ = r.text(n, "the database") }},
 		{name: "columns", read: func(n *yaml.Node) { r.columns(n, m) }},
+		{name: "on_truncate", read: func(n *yaml.Node) { m.OnTruncate, m.saysTruncate = r.onTruncate(n), true }},
 		{name: "keys", required: true, read: func(n *yaml.Node) { keys = n }},
 	})
 	switch {
@@ -204,12 +221,14 @@ func (r *fileReader) mapping(n *yaml.Node) {
 	case n.Kind == yaml.MappingNode:
 		r.errorf(n, "write table: schema.table", "a mapping has no table")
 	}
+	entries := 0
 	if keys != nil {
 		for _, k := range r.list(keys, "keys", false) {
+			entries++
 			r.key(k, m)
 		}
 	}
-	r.checkColumns(m)
+	r.checkColumns(m, len(m.Templates) == entries)
 	r.f.Mappings = append(r.f.Mappings, m)
 }
 

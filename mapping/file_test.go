@@ -87,8 +87,8 @@ func TestProblemsSayWhereAndWhat(t *testing.T) {
 		{"close brace", mappingHead + "      - user:id}\n", `f.yaml:8:16: a } without its { (write }} for a brace)`},
 		{"no column", mappingHead + "      - user:{}\n", `f.yaml:8:15: a reference without a column (write {id})`},
 		{"space in reference", mappingHead + "      - \"user:{ id }\"\n", `f.yaml:8:16: " id " is no column's name (write it as {id}, without spaces)`},
-		{"space", mappingHead + "      - user:é {id}\n", `f.yaml:8:15: memcached cannot hold a key with a space`},
-		{"control", mappingHead + "      - \"user:\\x01{id}\"\n", `f.yaml:8:15: memcached cannot hold a key with the control character 0x01`},
+		{"space", mappingHead + "      - user:é {id}\n", `f.yaml:8:15: memcached cannot hold a key with a space (write it as your clients do; binary_keys: base64 where they send such keys in base64)`},
+		{"control", mappingHead + "      - \"user:\\x01{id}\"\n", `f.yaml:8:15: memcached cannot hold a key with the control character 0x01 (write it as your clients do; binary_keys: base64 where they send such keys in base64)`},
 		{"copy suffix", mappingHead + "      - user:{id}#8\n", `f.yaml:8:19: a template must not end in # and digits (key#1, key#2 … are the names of a hot key's copies)`},
 		{"long", mappingHead + "      - key: user:" + strings.Repeat("x", 244) + "{id}\n        hot: 8\n", `f.yaml:8:14: the key is never under 251 bytes, and memcached takes 250`},
 
@@ -107,6 +107,15 @@ func TestProblemsSayWhereAndWhat(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A key that is in error may be the one that reads a column: that nobody reads it is not said beside the error.
+func TestNoColumnIsUnreadBesideABrokenKey(t *testing.T) {
+	text := head + "mappings:\n  - name: user\n    table: shop.users\n    columns: {at: datetime}\n    keys: [\"user:{id}\", \"user:{at|dat('%F')}\"]\n"
+	_, problems := Parse("f.yaml", []byte(text))
+	if diff := cmp.Diff([]string{`f.yaml:8:35: filter "dat" is unknown (did you mean "date"?)`}, texts(problems)); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -160,7 +169,7 @@ mappings:
 		t.Errorf("got %+v", m)
 	}
 	hot := m.Templates[1]
-	want := Template{Text: "config:all", Pool: "config", Team: "profiles", Mapping: "user", Action: ActionDelete, Hot: 8, File: "f.yaml", Line: 15, Col: 14}
+	want := Template{Text: "config:all", Pool: "config", Team: "profiles", Mapping: "user", Action: ActionDelete, Hot: 8, OnTruncate: TruncateFlush, File: "f.yaml", Line: 15, Col: 14}
 	hot.parts, hot.variants, hot.node = nil, nil, nil
 	if !cmp.Equal(*hot, want, cmp.AllowUnexported(Template{})) {
 		t.Errorf("got %+v, want %+v", *hot, want)
@@ -194,6 +203,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "mappings:\n  - name: a\n    tables: ['shop_*.u?[a-z]', shop.b]\n    columns: {id: bigint}\n    keys: ['user:{id}']\n"))
 	f.Add([]byte(mappingHead + "      - key: user:{id}:{l}\n        each: {l: [en, 1]}\n        when: |\n          changed(a) &&\n           after.b = 'x'\n        action: stale\n        stale_for: 3s\n        shadow: true\n      - raw: '{key}'\n"))
 	f.Add([]byte(mappingHead + "      - key: user:{v|elements(',')}\n        when: after.v contains ','\ntests:\n  - {name: a, table: shop.users, op: update, after: {v: 'a,b'}, keys: [], shadow_keys: []}\n"))
+	f.Add([]byte(binaryHead + "      - \"u:a b\\0{k}\"\n      - {key: 'u:{l}', each: {l: [a b]}, hot: 8}\n      - {raw: '{k}'}\ntests:\n  - {name: a, table: shop.users, after: {k: {hex: 00ff}}, keys: [[\"u:a b\", {hex: 00}, {hex: 00ff}], 'u:a b']}\n"))
 	f.Add([]byte("a: [&x {*x: ~}]\n--- !!binary\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, problems := Parse("f.yaml", data)

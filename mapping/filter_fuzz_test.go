@@ -25,7 +25,7 @@ func FuzzFilters(f *testing.F) {
 		f.Add(s, byte(cdc.Text), "2026-10-25 02:30:00")
 	}
 	f.Fuzz(func(t *testing.T, filters string, kind byte, s string) {
-		parts, _ := parseTemplate("u:{c|" + filters + "}")
+		parts, _ := parseTemplate("u:{c|"+filters+"}", false)
 		if len(parts) != 2 {
 			return
 		}

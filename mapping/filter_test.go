@@ -10,7 +10,7 @@ import (
 // chain parses filters as a template has them.
 func chain(t testing.TB, filters string) []*filter {
 	t.Helper()
-	parts, faults := parseTemplate("u:{c|" + filters + "}")
+	parts, faults := parseTemplate("u:{c|"+filters+"}", false)
 	if parts == nil {
 		t.Fatalf("%s: %v", filters, faults)
 	}
@@ -211,7 +211,7 @@ func TestFaultsOfFilters(t *testing.T) {
 		{"u:{c|elements('')}", "'')}", `nothing stands between the elements (write elements(','))`},
 		{"u:{c|json('$.a')}", "'$.a')}", `a path begins below the document's root, without $ (write json('a.b[0]'), or json('"a.b".c') for a name with a point)`},
 	} {
-		parts, faults := parseTemplate(c.template)
+		parts, faults := parseTemplate(c.template, false)
 		if parts != nil || len(faults) != 1 {
 			t.Errorf("%s: got %v, %v", c.template, parts, faults)
 			continue
@@ -226,7 +226,7 @@ func TestFaultsOfFilters(t *testing.T) {
 		}
 	}
 	for _, good := range []string{"u:{c|default('a b')|urlencode}", "u:{c|mod( 16 )}", "u:{c|pad( 8 , '0' )}", "u:{c|default('{|}')}", "u:{c|default('')}"} {
-		if parts, faults := parseTemplate(good); parts == nil || faults != nil {
+		if parts, faults := parseTemplate(good, false); parts == nil || faults != nil {
 			t.Errorf("%s: %v", good, faults)
 		}
 	}

@@ -3,6 +3,7 @@ package mapping
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,4 +128,63 @@ func asJSON(t *testing.T, text string) any {
 		return v
 	}
 	return plain(&root)
+}
+
+// TestSchemaTellsAnEditorOfEveryField: each is described, no object takes unknown fields, and each example is right.
+func TestSchemaTellsAnEditorOfEveryField(t *testing.T) {
+	var root map[string]any
+	if err := json.Unmarshal(JSONSchema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	defs := root["$defs"].(map[string]any)
+	fields, examples := 0, 0
+	var walk func(path string, n any)
+	walk = func(path string, n any) {
+		switch n := n.(type) {
+		case []any:
+			for i, e := range n {
+				walk(fmt.Sprint(path, "/", i), e)
+			}
+		case map[string]any:
+			if list, ok := n["examples"].([]any); ok {
+				c := jsonschema.NewCompiler()
+				if err := c.AddResource("schema.json", root); err != nil {
+					t.Fatal(err)
+				}
+				one, err := c.Compile("schema.json#" + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range list {
+					if examples++; one.Validate(e) != nil {
+						t.Errorf("%s: the example %v is none: %v", path, e, one.Validate(e))
+					}
+				}
+			}
+			properties, ok := n["properties"].(map[string]any)
+			if ok && n["type"] == "object" {
+				if n["additionalProperties"] != false {
+					t.Errorf("%s takes unknown fields", path)
+				}
+				for name, p := range properties {
+					fields++
+					p := p.(map[string]any)
+					ref, _ := p["$ref"].(string)
+					named, _ := defs[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
+					if p["description"] == nil && named["description"] == nil {
+						t.Errorf("%s/properties/%s has no description", path, name)
+					}
+				}
+			}
+			for name, e := range n {
+				if name != "examples" {
+					walk(path+"/"+name, e)
+				}
+			}
+		}
+	}
+	walk("", root)
+	if fields < 30 || examples < 15 {
+		t.Errorf("%d fields, %d examples", fields, examples)
+	}
 }

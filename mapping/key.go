@@ -65,7 +65,7 @@ const (
 	SkipType    SkipReason = "type"    // a float, a JSON document, a value that the filter cannot take
 	SkipMany    SkipReason = "many"    // more elements, or more keys, than one row may give: a gap of that pool
 	SkipPool    SkipReason = "pool"    // a key that a writer sent is in no pool that may be sent there
-	SkipBadKey  SkipReason = "bad_key" // memcached cannot hold it: over 250 bytes, a space, a control byte
+	SkipBadKey  SkipReason = "bad_key" // memcached cannot hold it: over 250 bytes, or a space or control byte that nothing says to send in base64
 )
 
 // Undecided is a condition that could not be decided for a change, and so counted as true.
@@ -84,8 +84,12 @@ type Result struct {
 	Undecided []Undecided // at most one a template
 	Unmet     []*Template // whose condition was false for the change: they gave no key
 
+	// Of a Truncate: the pools that have to be flushed, and those that mappings leave as they are. Each pool is there once.
+	Flush, Unflushed []Emptied
+
 	arena []byte            // what the keys' texts lie in; where it had to grow, the earlier ones lie in its predecessor
 	value [2][]byte         // a column's value between two filters
+	list  listing           // what lists give
 	met   []bool            // which of the plan's templates the change is for
 	index [2]map[string]int // of Keys and Shadow, where a change gives many
 }
@@ -94,11 +98,12 @@ type Result struct {
 func (r *Result) Reset() {
 	r.Keys, r.Shadow, r.Skipped = r.Keys[:0], r.Shadow[:0], r.Skipped[:0]
 	r.Undecided, r.Unmet, r.arena = r.Undecided[:0], r.Unmet[:0], r.arena[:0]
+	r.Flush, r.Unflushed = r.Flush[:0], r.Unflushed[:0]
 }
 
 // Mapper is what applies a set of mappings. Set implements it.
 type Mapper interface {
-	// Columns is the envelope.Select of these mappings.
+	// Columns is the envelope.Select of these mappings. An empty table is any table of the schema.
 	Columns(source string, t cdc.TableID) *cdc.Columns
 	// Keys appends the keys of both images of c, which must have been decoded under this Mapper's Columns. Safe for
 	// concurrent use; r is the caller's own.

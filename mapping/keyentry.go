@@ -56,7 +56,7 @@ func (r *fileReader) template(e keyEntry, m *Mapping) {
 	if e.raw != nil {
 		text = e.raw
 	}
-	t := &Template{Team: r.f.Team, Mapping: m.Name, Hot: e.hot, Shadow: e.shadow, Raw: e.raw != nil, File: r.file, Line: text.Line, Col: text.Column, node: text}
+	t := &Template{Team: r.f.Team, Mapping: m.Name, OnTruncate: m.OnTruncate, Hot: e.hot, Shadow: e.shadow, Raw: e.raw != nil, Base64: r.f.Base64Keys, File: r.file, Line: text.Line, Col: text.Column, node: text}
 	r.when(e.when, t)
 	r.action(e, t)
 	var lists []eachList
@@ -67,7 +67,7 @@ func (r *fileReader) template(e keyEntry, m *Mapping) {
 	if !ok {
 		return
 	}
-	parts, faults := parseTemplate(s)
+	parts, faults := parseTemplate(s, t.Base64)
 	for _, f := range faults {
 		line, col := r.within(text, f.at)
 		r.add(f.severity, line, col, f.hint, f.what)

@@ -86,7 +86,7 @@ func TestArrayElementsAreReadBack(t *testing.T) {
 		for _, e := range want {
 			quoted = append(quoted, `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(e)+`"`)
 		}
-		list, detail := arrayElements("{" + strings.Join(quoted, ",") + "}")
+		list, detail := new(listing).elements("{"+strings.Join(quoted, ",")+"}", &filter{filterType: filterElements})
 		var got []string
 		for _, v := range list {
 			got = append(got, v.S)
@@ -102,12 +102,12 @@ func FuzzElements(f *testing.F) {
 		f.Add(s, ",")
 	}
 	f.Fuzz(func(t *testing.T, s, separator string) {
-		list, detail := elements(s, &filter{filterType: filterElements})
+		list, detail := new(listing).elements(s, &filter{filterType: filterElements})
 		if len(list) > maxElements || detail == detailElements && list != nil {
 			t.Errorf("%d elements, %s", len(list), detail)
 		}
 		if separator != "" {
-			list, _ := elements(s, &filter{filterType: filterElements, args: []argument{{text: separator}}})
+			list, _ := new(listing).elements(s, &filter{filterType: filterElements, args: []argument{{text: separator}}})
 			var texts []string
 			for _, v := range list {
 				texts = append(texts, v.S)
@@ -375,7 +375,7 @@ func TestLanguageProblems(t *testing.T) {
 		{"each NO", key + "        each: {locale: [NO]}\n", `f.yaml:9:25: a value of each locale is NO, which YAML reads as a boolean (write "NO" in quotes)`},
 		{"each octal", key + "        each: {locale: [013]}\n", `f.yaml:9:25: a value of each locale is 013, which YAML reads as the number 013 (write "013" in quotes)`},
 		{"each doubled", key + "        each: {locale: [en, en]}\n", `f.yaml:9:29: value "en" is doubled: it stands in line 9 already`},
-		{"each with a space", key + "        each: {locale: [en us]}\n", `f.yaml:9:25: memcached cannot hold a key with a space`},
+		{"each with a space", key + "        each: {locale: [en us]}\n", `f.yaml:9:25: memcached cannot hold a key with a space (write it as your clients do; binary_keys: base64 where they send such keys in base64)`},
 		{"each through a filter", mappingHead + "      - key: user:{id}:{locale|int}\n        each: {locale: [en]}\n", `f.yaml:9:25: "en" cannot be rendered: `},
 		{"each of elements", mappingHead + "      - key: user:{id}:{locale|elements(',')}\n        each: {locale: [en]}\n", `f.yaml:8:25: each locale has one text at a time, and elements takes a list`},
 		{"each as a copy", key + "        each: {locale: [\"#1\"]}\n", `f.yaml:8:24: a key ends in # and digits (key#1, key#2 … are the names of a hot key's copies)`},
@@ -396,7 +396,7 @@ func TestLanguageProblems(t *testing.T) {
 		{"raw with more", mappingHead + "      - raw: \"user:{key}\"\n", `f.yaml:8:14: raw must be one column, which holds whole keys (write raw: "{key}", or a key: that begins with its pool)`},
 		{"raw with each", mappingHead + "      - raw: \"{key}\"\n        each: {key: [a]}\n", `f.yaml:9:15: raw and each exclude each other`},
 		{"the same twice", mappingHead + "      - {key: \"user:{id}\", when: changed(a)}\n      - {key: \"user:{id}\", when: changed(a)}\n", `f.yaml:9:15: key "user:{id}" is doubled: it stands in line 8 already`},
-		{"op of a test", mappingHead + "      - user:{id}\ntests:\n  - {name: a, table: shop.users, op: upsert, after: {id: 1}, keys: []}\n", `f.yaml:10:38: op must be insert, update or delete, not "upsert" (did you mean "insert"?)`},
+		{"op of a test", mappingHead + "      - user:{id}\ntests:\n  - {name: a, table: shop.users, op: upsert, after: {id: 1}, keys: []}\n", `f.yaml:10:38: op must be insert, update, delete or truncate, not "upsert" (did you mean "insert"?)`},
 		{"op against images", mappingHead + "      - user:{id}\ntests:\n  - {name: a, table: shop.users, op: delete, after: {id: 1}, keys: []}\n", `f.yaml:10:5: a delete has no after (leave it out)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,10 +9,17 @@ import (
 // SeverityNote grades what may well be meant: somebody who reviews the file should know.
 const SeverityNote Severity = "note"
 
-// Lint looks at what the loader takes and a reviewer would ask about: templates that are equal when the names of their
-// columns are left out. user:{id} and user:{email} are two meanings of one key; user:{id} of one table and user:{user_id} of
-// another are mostly one meaning.
-func (s *Set) Lint() (problems []Problem) {
+// Lint looks at what the loader takes and a reviewer would ask about: conditions that ask one image alone, and templates that
+// are equal when the names of their columns are left out, and outboxes that a TRUNCATE may sweep.
+func (s *Set) Lint() []Problem {
+	problems := slices.Concat(s.alike(), s.oneSided(), s.sweptOutboxes())
+	sortProblems(problems)
+	return problems
+}
+
+// alike finds templates of one shape. user:{id} and user:{email} are two meanings of one key; user:{id} of one table and
+// user:{user_id} of another are mostly one meaning.
+func (s *Set) alike() (problems []Problem) {
 	for _, f := range s.files {
 		first := map[string]placed{} // by shape; a pool is one file's, so that no two files share one
 		for _, m := range f.Mappings {
@@ -27,12 +34,11 @@ func (s *Set) Lint() (problems []Problem) {
 					continue
 				}
 				if o.m != m || !slices.EqualFunc(o.t.references(), t.references(), func(a, b part) bool { return a.column == b.column }) {
-					problems = append(problems, alike(o, placed{m, t}))
+					problems = append(problems, sameShape(o, placed{m, t}))
 				}
 			}
 		}
 	}
-	sortProblems(problems)
 	return problems
 }
 
@@ -42,8 +48,8 @@ type placed struct {
 	t *Template
 }
 
-// shapeColumn stands for any column, through any filters, in a shape. A template's literal text never holds it.
-const shapeColumn = "\x00"
+// shapeColumn stands for any column, through any filters, in a shape. A template's literal text, which is UTF-8, never holds it.
+const shapeColumn = "\xff"
 
 // shape is the template without the names of its columns and their filters.
 func (t *Template) shape() string {
@@ -57,8 +63,8 @@ func (t *Template) shape() string {
 	return b.String()
 }
 
-// alike tells of two templates of one shape. That a number and a text are the same thing is unlikely.
-func alike(a, b placed) Problem {
+// sameShape tells of two templates of one shape. That a number and a text are the same thing is unlikely.
+func sameShape(a, b placed) Problem {
 	p := Problem{File: b.t.File, Line: b.t.Line, Col: b.t.Col, Severity: SeverityNote,
 		Hint: "right where they hold the same thing; else put a word between, as in user:by-email:{email}"}
 	of := ""

@@ -12,13 +12,13 @@ import (
 	"invalidator/cdc"
 )
 
-// LiveSource is a configured source, as its database describes it now.
+// LiveSource is a configured source, as its database describes it now, or as its topics show it where somebody else feeds it.
 type LiveSource struct {
-	Name      string
-	Include   *cdc.Include    // which tables are fed
-	Tables    []cdc.TableInfo // those that mappings name, fed or not
-	Unknown   bool            // somebody else feeds it, or it could not be asked: which tables it has is not known
-	Unwrapped bool            // its records are rows alone: an update has no before image
+	Name    string
+	Include *cdc.Include    // which tables are fed
+	Tables  []cdc.TableInfo // those that mappings name, fed or not
+	Unknown bool            // it could not be asked, or somebody else feeds it: which tables it has is not known
+	Topics  *LiveTopics     // of one that somebody else feeds; else nil
 }
 
 // Patterns are all tables that the mappings name, as patterns of a cdc.Include.
@@ -36,7 +36,7 @@ func (s *Set) Patterns() []string {
 func (s *Set) LintTables(sources []LiveSource) []Problem {
 	var problems []Problem
 	for _, f := range s.files {
-		l := &tableLint{r: &fileReader{reader: reader{file: f.Name, lines: bytes.Split(f.data, []byte("\n"))}, f: f}, seen: map[string]*seenProblem{}}
+		l := &tableLint{set: s, r: &fileReader{reader: reader{file: f.Name, lines: bytes.Split(f.data, []byte("\n"))}, f: f}, seen: map[string]*seenProblem{}}
 		for _, m := range f.Mappings {
 			l.mapping(m, sources)
 		}
@@ -48,6 +48,7 @@ func (s *Set) LintTables(sources []LiveSource) []Problem {
 
 // tableLint looks at the mappings of one file.
 type tableLint struct {
+	set   *Set
 	r     *fileReader
 	order []*seenProblem
 	seen  map[string]*seenProblem
@@ -122,15 +123,9 @@ func (l *tableLint) table(m *Mapping, name string, n *yaml.Node, sources []LiveS
 			}
 		}
 	}
+	l.topics(m, name, n, sources, fed)
 	switch {
-	case fed:
-	case unknown:
-		for _, s := range sources {
-			if s.Unwrapped {
-				l.at(n, SeverityWarning, "", "key by columns that never change, or let the connector write its envelope",
-					"source %s is unwrapped: its updates have no old row, so that the old key of a column that changes stays", s.Name)
-			}
-		}
+	case fed, unknown:
 	case found != "":
 		l.at(n, SeverityError, "", "add it to include", "no source feeds %s: source %s has it, and its include leaves it out", name, found)
 	case isPattern(name):

@@ -93,8 +93,9 @@ func contradictions(f *File, earlier []*File) (problems []Problem) {
 		before = append(before, e.Mappings...)
 	}
 	for _, m := range f.Mappings {
+		names := slices.Sorted(maps.Keys(m.Types))
 		for _, o := range before {
-			for _, name := range slices.Sorted(maps.Keys(m.Types)) {
+			for _, name := range names {
 				if other, ok := o.Types[name]; ok && other != m.Types[name] && mayShareTable(m, o) {
 					n := m.declared[name]
 					report(n.Line, n.Column, "a column has one type", "column %s is %s here and %s in %s:%d, of a table that both map",

@@ -20,8 +20,11 @@ func (s *Set) Reload(dir string) (*Set, []Problem, error) {
 	if err != nil {
 		return s, nil, err
 	}
-	if len(texts) == 0 && len(s.files) > 0 {
-		return s, nil, errors.New(noFile + " any more (is it mounted? To map nothing, stop the workers)")
+	if len(texts) == 0 {
+		if len(s.files) > 0 {
+			return s, nil, errors.New(noFile + " any more (is it mounted? To map nothing, stop the workers)")
+		}
+		return s, []Problem{nothingMapped(dir)}, nil
 	}
 	next, problems := s.next(texts)
 	return next, problems, nil

@@ -32,20 +32,21 @@ const (
 	detailPool       = "the key's pool is not one of the file's"
 	detailUnfit      = "a space or a control character"
 	detailLong       = "over 250 bytes with its copy suffix"
+	detailLongBase64 = "over 186 bytes with its copy suffix, and a space or a control character, so that it has to be sent in base64"
 )
 
 // Keys appends to r the distinct keys of both images of c. An image that the kind of change should have and the log left
 // out, and a template that an image cannot render, are in r.Skipped; a template may give a key from one image and be
 // skipped for the other. A tombstone's Before has the key's columns alone, so that its other templates are skipped as
-// absent, and its conditions hold where those do not decide them: the delete before it had the row. Truncate gives nothing
-// here. A Message with the prefix "cache" gives the key that is its content, if its pool is claimed by a file in force.
+// absent, and its conditions hold where those do not decide them: the delete before it had the row. A Truncate gives the keys
+// that need no row, and the pools of the others in r.Flush. A Message with the prefix "cache" gives the key that is its content, if its pool is claimed by a file in force.
 //
 // A condition is asked once, about the change; where it is true both images give their keys.
 //
 // A column that an update's after image leaves out has the value of its before image: an unchanged TOAST value, or a
 // minimal row image, which holds what changed.
 //
-// It allocates nothing for plain templates once r has room: no elements, no values that leave several texts open.
+// It allocates nothing once r has room, but for values that leave several texts open.
 func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 	w := writer{r: r,
 		keys:   distinct{keys: &r.Keys, first: len(r.Keys), index: &r.index[0]},
@@ -53,9 +54,13 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 	}
 	switch c.Op {
 	case cdc.Truncate:
+		w.truncate(s, c)
 		return
 	case cdc.Message:
 		w.message(s, c)
+		return
+	}
+	if c.Table == "" { // which would be every table of the schema
 		return
 	}
 	p := s.Plan(c.Source, c.TableID)
@@ -70,8 +75,10 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 		r.met = append(r.met, w.decide(&p.compiled[i], c))
 	}
 	for i := range p.compiled {
-		if r.met[i] {
-			w.before(&p.compiled[i], c)
+		if t := &p.compiled[i]; r.met[i] {
+			skipped := len(r.Skipped)
+			w.before(t, c)
+			r.met[i] = len(r.Skipped) > skipped || !t.readsSame(c)
 		}
 	}
 	for i := range p.compiled {
@@ -79,6 +86,19 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 			w.after(&p.compiled[i], c)
 		}
 	}
+}
+
+// readsSame reports whether both images of an update say the same of all that t reads: they then give the same keys.
+func (t *compiled) readsSame(c *cdc.RowChange) bool {
+	if c.Op != cdc.Update || c.Before == nil || c.After == nil {
+		return false
+	}
+	for _, at := range t.at {
+		if at != noColumn && value(c.After, c.Before, at) != c.Before[at] {
+			return false
+		}
+	}
+	return true
 }
 
 // project lays a change out as the plan's columns stand, by name: it was decoded under another set, or not for one.
@@ -229,7 +249,7 @@ func (w *writer) finish(t *compiled, image Image, arena []byte, start int) {
 			return
 		}
 	}
-	if detail := unfitKey(key, t.Hot); detail != "" {
+	if detail := unfitKey(key, template); detail != "" {
 		w.skip(t, image, SkipBadKey, "", detail)
 		return
 	}
@@ -247,14 +267,19 @@ func (w *writer) add(t *Template, arena []byte, start int) {
 	w.r.arena = arena
 }
 
-// unfitKey says why memcached cannot hold a key with this many hot copies; empty where it can.
-func unfitKey(key []byte, hot int) string {
-	if len(key)+copySuffix(hot) > maxKey {
+// unfitKey says why memcached cannot hold a key of t with its hot copies; empty where it can.
+func unfitKey(key []byte, t *Template) string {
+	length := len(key) + copySuffix(t.Hot)
+	if length > maxKey {
 		return detailLong
 	}
 	for _, c := range key {
-		if unfit(c) {
+		switch {
+		case !unfit(c):
+		case !t.Base64:
 			return detailUnfit
+		case length > maxBase64Key:
+			return detailLongBase64
 		}
 	}
 	return ""

@@ -97,7 +97,7 @@ func TestKeys(t *testing.T) {
 		{name: "braces", templates: "u:{{{id}}}", op: cdc.Insert, after: row{"id": id}, keys: "u:{1}"},
 		{name: "no column", templates: "u:all", op: cdc.Delete, before: row{}, keys: "u:all"},
 		{name: "no column, no image", templates: "u:all u:{id}", op: cdc.Delete, keys: "u:all", skipped: "before absent u:{id} id"},
-		{name: "no row", templates: "u:all", op: cdc.Truncate},
+		{name: "no row", templates: "u:all u:{id}", op: cdc.Truncate, keys: "u:all"},
 		{name: "an empty text is a text", templates: "u:{id}:x", op: cdc.Insert, after: row{"id": text("")}, keys: "u::x"},
 
 		{name: "A14 case and spaces are bytes", templates: "u:{k}", op: cdc.Update, before: row{"k": text("abc")}, after: row{"k": text("ABC")}, keys: "u:abc u:ABC"},

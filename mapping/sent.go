@@ -22,7 +22,7 @@ var unclaimed = &compiled{Template: &Template{Text: textOfMessage, Action: Actio
 func (f *File) messageTemplates() map[string]*Template {
 	all := make(map[string]*Template, len(f.claims))
 	for pool, n := range f.claims {
-		all[pool] = &Template{Text: textOfMessage, Pool: pool, Team: f.Team, Action: ActionDelete, File: f.Name, Line: n.Line, Col: n.Column}
+		all[pool] = &Template{Text: textOfMessage, Pool: pool, Team: f.Team, Action: ActionDelete, Base64: f.Base64Keys, File: f.Name, Line: n.Line, Col: n.Column}
 	}
 	return all
 }
@@ -59,7 +59,7 @@ func (w *writer) message(s *Set, c *cdc.RowChange) {
 		w.skip(unclaimed, "", SkipPool, "", detailNobodyPool)
 		return
 	}
-	if detail := unfitKey(c.Content, 0); detail != "" {
+	if detail := unfitKey(c.Content, t); detail != "" {
 		w.skip(&compiled{Template: t}, "", SkipBadKey, "", detail)
 		return
 	}

@@ -56,7 +56,7 @@ func Load(dir string) (*Set, []Problem, error) {
 		}
 	}
 	if len(texts) == 0 {
-		problems = append(problems, Problem{File: dir, Severity: SeverityWarning, What: noFile + ": nothing is mapped"})
+		problems = append(problems, nothingMapped(dir))
 	}
 	set, ps := NewSet(files)
 	problems = append(problems, ps...)
@@ -68,6 +68,10 @@ func Load(dir string) (*Set, []Problem, error) {
 func LoadFile(name string) (*File, []Problem) { return readText(name).parse() }
 
 const noFile = "the folder has no *.yaml file"
+
+func nothingMapped(dir string) Problem {
+	return Problem{File: dir, Severity: SeverityWarning, What: noFile + ": nothing is mapped"}
+}
 
 // content is a file as it was read.
 type content struct {
@@ -162,7 +166,8 @@ func (s *Set) Underivable() []string {
 	return all
 }
 
-// Columns are those that the templates of a table read, with the types that mappings declare; nil where nobody maps it.
+// Columns are those that the templates of a table read, with the types that mappings declare; nil where nobody maps it. An empty
+// Table is any table of its Schema.
 func (s *Set) Columns(source string, t cdc.TableID) *cdc.Columns {
 	if p := s.Plan(source, t); p != nil {
 		return p.Columns
@@ -170,7 +175,8 @@ func (s *Set) Columns(source string, t cdc.TableID) *cdc.Columns {
 	return nil
 }
 
-// Plan is what is done with the rows of a table; nil where nobody maps it. The same table always has the same plan.
+// Plan is what is done with the rows of a table; nil where nobody maps it. The same table always has the same plan. That of an
+// empty Table has the templates of all that may be in its Schema, for a truncate of them.
 func (s *Set) Plan(source string, t cdc.TableID) *Plan {
 	tables := *s.tables.Load()
 	if p, ok := tables[table{source, t}]; ok {

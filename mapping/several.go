@@ -54,7 +54,9 @@ func (w *writer) several(t *compiled, image Image, row, behind cdc.Row) {
 // product renders a key for every way through the variants and the lists, with the texts chosen where a column leaves several
 // open.
 func (w *writer) product(t *compiled, image Image, row, behind cdc.Row, open []choice) {
-	lists := make([][]string, len(t.at))
+	l := &w.r.list
+	l.reset(len(t.at))
+	lists := l.lists
 	total := len(t.variants)
 	for i, at := range t.at {
 		if at == noColumn {
@@ -93,26 +95,19 @@ func (w *writer) product(t *compiled, image Image, row, behind cdc.Row, open []c
 	}
 }
 
-// expand is every text that a part gives of a value. What it does not give is skipped.
+// expand is every text that a part gives of a value, good until the next template. What it does not give is skipped.
 func (w *writer) expand(t *compiled, image Image, p *part, v cdc.Value) []string {
-	take := func(texts []string, v cdc.Value, fs []*filter, render pipe) []string {
-		out, kind, reason, detail := render(&w.r.value, nil, v, fs)
-		switch {
-		case reason != "":
-			w.skip(t, image, reason, p.column, detail)
-			return texts
-		case kind == cdc.Ambiguous:
-			return append(texts, strings.Split(string(out), separator)...)
-		}
-		return append(texts, string(out))
-	}
+	l := &w.r.list
+	start := len(l.texts)
 	split := slices.IndexFunc(p.filters, (*filter).isElements)
 	if split < 0 {
-		return take(nil, v, p.filters, through)
+		w.take(t, image, p, v, p.filters, through)
+		return l.texts[start:]
 	}
-	var texts []string
-	for _, s := range take(nil, v, p.filters[:split], steps) {
-		list, detail := elements(s, p.filters[split])
+	w.take(t, image, p, v, p.filters[:split], steps)
+	end := len(l.texts)
+	for _, s := range l.texts[start:end] {
+		list, detail := l.elements(s, p.filters[split])
 		switch {
 		case detail == detailElements:
 			w.skip(t, image, SkipMany, p.column, detail)
@@ -121,10 +116,25 @@ func (w *writer) expand(t *compiled, image Image, p *part, v cdc.Value) []string
 			w.skip(t, image, SkipType, p.column, detail)
 		}
 		for _, e := range list {
-			texts = take(texts, e, p.filters[split+1:], through)
+			w.take(t, image, p, e, p.filters[split+1:], through)
 		}
 	}
-	return texts
+	return l.texts[end:]
+}
+
+// take adds the texts that filters make of a value to those of the listing.
+func (w *writer) take(t *compiled, image Image, p *part, v cdc.Value, fs []*filter, render pipe) {
+	l := &w.r.list
+	start := len(l.arena)
+	out, kind, reason, detail := render(&w.r.value, l.arena, v, fs)
+	switch l.arena = out; {
+	case reason != "":
+		w.skip(t, image, reason, p.column, detail)
+	case kind == cdc.Ambiguous:
+		l.texts = append(l.texts, strings.Split(string(out[start:]), separator)...)
+	default:
+		l.texts = append(l.texts, l.since(start))
+	}
 }
 
 func (f *filter) isElements() bool { return f.filterType == filterElements }

@@ -10,29 +10,32 @@ import (
 )
 
 const (
-	maxHot    = 64  // copies a key; more would fan one delete out over most of a ring
-	maxKey    = 250 // bytes; memcached's own limit
-	copyMark  = '#' // key#1 … key#N are a hot key's copies
-	noColumn  = -1
-	maxColumn = 64 // characters of a column's name in MySQL; Postgres has 63
+	maxHot       = 64  // copies a key; more would fan one delete out over most of a ring
+	maxKey       = 250 // bytes; memcached's own limit
+	maxBase64Key = 186 // bytes of one that has to be sent in base64, which is then 248 long
+	copyMark     = '#' // key#1 … key#N are a hot key's copies
+	noColumn     = -1
+	maxColumn    = 64 // characters of a column's name in MySQL; Postgres has 63
 )
 
 // Template is one entry of a mapping's keys: what it renders, when, and what is done with it. It is immutable.
 type Template struct {
-	Text     string // as the file has it
-	Pool     string // empty for a raw template of a file: its keys come under one Template a pool
-	Team     string
-	Mapping  string // empty where a writer sent the key in a logical message
-	When     string // the condition as the file has it; empty: every change counts
-	Action   Action
-	StaleFor time.Duration // what is left to a copy that is marked stale; 0: copies are deleted
-	Hot      int           // extra copies key#1 … key#Hot; 0: none
-	Shadow   bool          // its keys are told, and nothing is done with them
-	Raw      bool          // the column's text is the key itself
-	Each     []Each        // in the order of the file
-	File     string        // where it stands
-	Line     int
-	Col      int
+	Text       string // as the file has it
+	Pool       string // empty for a raw template of a file: its keys come under one Template a pool
+	Team       string
+	Mapping    string // empty where a writer sent the key in a logical message
+	When       string // the condition as the file has it; empty: every change counts
+	Action     Action
+	StaleFor   time.Duration // what is left to a copy that is marked stale; 0: copies are deleted
+	Hot        int           // extra copies key#1 … key#Hot; 0: none
+	OnTruncate OnTruncate    // its mapping's; what a writer sent in a logical message has none
+	Shadow     bool          // its keys are told, and nothing is done with them
+	Raw        bool          // the column's text is the key itself
+	Base64     bool          // its file's binary_keys: a key may hold any byte, and is sent in base64 where it has to be
+	Each       []Each        // in the order of the file
+	File       string        // where it stands
+	Line       int
+	Col        int
 
 	parts     []part
 	variants  [][]part // parts with every combination of Each in place of its names: at least one, and all of the same shape
@@ -74,8 +77,8 @@ type fault struct {
 }
 
 // parseTemplate reads literal text, {column|filter|filter(…)}, and {{ and }} for braces. The faults hold an error where the
-// parts cannot be used.
-func parseTemplate(text string) (parts []part, faults []fault) {
+// parts cannot be used. Literal text may hold any byte where the file's binary_keys say so.
+func parseTemplate(text string, anyByte bool) (parts []part, faults []fault) {
 	fail := func(at int, hint, format string, args ...any) ([]part, []fault) {
 		return nil, append(faults, fault{at, SeverityError, fmt.Sprintf(format, args...), hint})
 	}
@@ -105,8 +108,8 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 			}
 			parts = append(parts, p)
 			i = end
-		case unfit(c):
-			return fail(i, "", "memcached cannot hold a key with %s", nameOf(c))
+		case unfit(c) && !anyByte:
+			return fail(i, unfitHint, "memcached cannot hold a key with %s", nameOf(c))
 		default:
 			literal.WriteByte(c)
 			i++
@@ -119,8 +122,10 @@ func parseTemplate(text string) (parts []part, faults []fault) {
 	return parts, faults
 }
 
-// unfit reports whether memcached ends a key, or a command, at this byte.
+// unfit reports whether memcached ends a key, or a command, at this byte, unless the key is sent in base64.
 func unfit(c byte) bool { return c <= 0x20 || c == 0x7f }
+
+const unfitHint = "write it as your clients do; binary_keys: base64 where they send such keys in base64"
 
 func nameOf(c byte) string {
 	switch c {

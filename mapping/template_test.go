@@ -9,7 +9,7 @@ import (
 )
 
 func TestTemplateColumns(t *testing.T) {
-	parts, _ := parseTemplate("u:{b}:{a|lower|trim}:{b|hex}:v3")
+	parts, _ := parseTemplate("u:{b}:{a|lower|trim}:{b|hex}:v3", false)
 	if got := (&Template{variants: [][]part{parts}}).Columns(); !cmp.Equal(got, []string{"b", "a"}) {
 		t.Errorf("got %q", got)
 	}
@@ -18,7 +18,7 @@ func TestTemplateColumns(t *testing.T) {
 // Columns' names are the database's: anything but the signs of the language.
 func TestColumnNames(t *testing.T) {
 	for _, name := range []string{"id", "Größe", "user id", "a-b", "a:b", "a'b"} {
-		parts, faults := parseTemplate("u:{" + name + "|lower}")
+		parts, faults := parseTemplate("u:{"+name+"|lower}", false)
 		if faults != nil || len(parts) != 2 || parts[1].column != name {
 			t.Errorf("%q: got %v, %v", name, parts, faults)
 		}
@@ -32,7 +32,14 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		parts, faults := parseTemplate(text)
+		free, _ := parseTemplate(text, true)
+		if again, _ := parseTemplate(write(free), true); free != nil && write(again) != write(free) {
+			t.Errorf("%q reads as %q where any byte may stand", text, write(again))
+		}
+		parts, faults := parseTemplate(text, false)
+		if parts != nil && write(free) != write(parts) {
+			t.Errorf("%q is another template where any byte may stand: %q", text, write(free))
+		}
 		for _, fault := range faults {
 			if fault.at < 0 || fault.at > len(text) {
 				t.Errorf("a fault at byte %d of %d", fault.at, len(text))
@@ -44,7 +51,7 @@ func FuzzTemplate(f *testing.F) {
 		if parts == nil {
 			return
 		}
-		again, _ := parseTemplate(write(parts))
+		again, _ := parseTemplate(write(parts), false)
 		if write(again) != write(parts) || len(again) != len(parts) {
 			t.Errorf("%q reads as %q", text, write(again))
 		}

@@ -1,7 +1,6 @@
 package mapping
 
 import (
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -21,6 +20,7 @@ type Test struct {
 	Before, After map[string]cdc.Value
 	Keys          []string
 	ShadowKeys    []string // what templates in shadow give; nil: not looked at
+	Flush         []string // Op Truncate: the pools that are flushed
 	File          string
 	Line, Col     int
 }
@@ -28,8 +28,8 @@ type Test struct {
 // TestResult is what came of one Test.
 type TestResult struct {
 	Test       *Test
-	Missing    []string    // wanted, and not given
-	Unexpected []string    // given, and not wanted
+	Missing    []string    // wanted, and not given; as ShowKey has them
+	Unexpected []string    // given, and not wanted; likewise
 	Skipped    []Skip      // why some may be missing
 	Rendered   []*Template // that gave a key, in shadow or not
 	Unmet      []*Template // whose condition was false
@@ -55,6 +55,10 @@ func (f *File) Coverage(results []TestResult) []Coverage {
 			c := Coverage{Template: t, Met: t.When == "", Unmet: t.When == ""}
 			for _, r := range results {
 				rendered := slices.Contains(r.Rendered, t)
+				if r.Test.Op == cdc.Truncate { // which asks no condition
+					c.Rendered = c.Rendered || rendered
+					continue
+				}
 				open := slices.ContainsFunc(r.Undecided, func(u Undecided) bool { return u.Template == t })
 				c.Rendered = c.Rendered || rendered
 				c.Met = c.Met || rendered && !open
@@ -128,8 +132,21 @@ func (t *Test) run(set *Set) TestResult {
 	if t.ShadowKeys != nil {
 		result.compare(t.ShadowKeys, r.Shadow, inShadow)
 	}
+	for _, pool := range t.Flush {
+		if !has(r.Flush, pool) {
+			result.Missing = append(result.Missing, flushOf+pool)
+		}
+	}
+	for _, e := range r.Flush {
+		if !slices.Contains(t.Flush, e.Pool) {
+			result.Unexpected = append(result.Unexpected, flushOf+e.Pool)
+		}
+	}
 	return result
 }
+
+// flushOf stands before a pool among the keys that a test shows.
+const flushOf = "flush of pool "
 
 // inShadow marks the keys of templates in shadow.
 const inShadow = " (in shadow)"
@@ -138,11 +155,11 @@ const inShadow = " (in shadow)"
 func (t *TestResult) compare(want []string, got []Key, mark string) {
 	for _, text := range want {
 		if !slices.ContainsFunc(got, func(k Key) bool { return k.Text == text }) {
-			t.Missing = append(t.Missing, text+mark)
+			t.Missing = append(t.Missing, ShowKey(text)+mark)
 		}
 	}
 	for _, k := range got {
-		if text := k.Text + mark; !slices.Contains(want, k.Text) && !slices.Contains(t.Unexpected, text) {
+		if text := ShowKey(k.Text) + mark; !slices.Contains(want, k.Text) && !slices.Contains(t.Unexpected, text) {
 			t.Unexpected = append(t.Unexpected, text)
 		}
 	}
@@ -188,6 +205,7 @@ func (t *Test) change() *cdc.RowChange {
 // test reads one entry of tests.
 func (r *fileReader) test(n *yaml.Node) {
 	t := &Test{File: r.file, Line: n.Line, Col: n.Column}
+	var flush *yaml.Node
 	r.object(n, "a test", []field{
 		{name: "name", required: true, read: func(n *yaml.Node) { t.Name, _ = r.text(n, "the test's name") }},
 		{name: "table", required: true, read: func(n *yaml.Node) { r.testTable(n, t) }},
@@ -197,19 +215,20 @@ func (r *fileReader) test(n *yaml.Node) {
 		{name: "before", read: func(n *yaml.Node) { t.Before = r.image(n, "before") }},
 		{name: "after", read: func(n *yaml.Node) { t.After = r.image(n, "after") }},
 		{name: "keys", required: true, read: func(n *yaml.Node) {
-			for _, k := range r.texts(n, "keys", "key", true) {
-				t.Keys = append(t.Keys, k.Value)
-			}
+			t.Keys = r.testKeys(n, "keys")
 		}},
 		{name: "shadow_keys", read: func(n *yaml.Node) {
-			t.ShadowKeys = []string{}
-			for _, k := range r.texts(n, "shadow_keys", "key", true) {
-				t.ShadowKeys = append(t.ShadowKeys, k.Value)
-			}
+			t.ShadowKeys = append([]string{}, r.testKeys(n, "shadow_keys")...)
 		}},
+		{name: "flush", read: func(n *yaml.Node) { flush, t.Flush = n, r.testFlush(n) }},
 	})
 	switch {
 	case n.Kind != yaml.MappingNode:
+	case flush != nil && t.Op != cdc.Truncate:
+		r.errorf(flush, "write op: truncate, or leave it out", "flush is for a truncate: any other change says its keys")
+	case t.Op == cdc.Truncate && (t.Before != nil || t.After != nil):
+		r.errorf(n, "leave them out", "a truncate has neither before nor after")
+	case t.Op == cdc.Truncate:
 	case t.Before == nil && t.After == nil:
 		r.errorf(n, "an insert has only after, a delete only before", "a test has neither before nor after")
 	case t.Op == cdc.Insert && t.Before != nil:
@@ -221,10 +240,10 @@ func (r *fileReader) test(n *yaml.Node) {
 }
 
 func (r *reader) testOp(n *yaml.Node) cdc.Op {
-	ops := map[string]cdc.Op{"insert": cdc.Insert, "update": cdc.Update, "delete": cdc.Delete}
+	ops := map[string]cdc.Op{"insert": cdc.Insert, "update": cdc.Update, "delete": cdc.Delete, "truncate": cdc.Truncate}
 	s, ok := r.text(n, "op")
 	if ok && ops[s] == 0 {
-		r.errorf(n, didYouMean(s, []string{"insert", "update", "delete"}), "op must be insert, update or delete, not %q", s)
+		r.errorf(n, didYouMean(s, []string{"insert", "update", "delete", "truncate"}), "op must be insert, update, delete or truncate, not %q", s)
 	}
 	return ops[s]
 }
@@ -267,12 +286,9 @@ var (
 
 // value reads a column's value exactly as it is written: 013 and 2024-01-01 are texts, as a database shows them.
 func (r *reader) value(column string, n *yaml.Node) (cdc.Value, bool) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[0].Value == "hex" {
-		b, err := hex.DecodeString(n.Content[1].Value)
-		if err != nil {
-			r.errorf(n.Content[1], "", "the bytes of column %s are not hexadecimal: %q", column, n.Content[1].Value)
-		}
-		return cdc.Value{Kind: cdc.Bytes, S: string(b)}, err == nil
+	if isHex(n) {
+		b, ok := r.hexBytes(n, "column "+column)
+		return cdc.Value{Kind: cdc.Bytes, S: b}, ok
 	}
 	switch {
 	case n.Kind != yaml.ScalarNode:

@@ -28,6 +28,11 @@ var control = []struct {
 		`{"v":1,"kind":"request","id":"f1","at":"2026-11-30T10:00:00Z","by":"ann@ops","action":"flush","target":{"pool":"feed"},"dry_run":true}`,
 	},
 	{
+		Request{ID: "truncate/shop.shop.users/3/4711/1796032800000/user", At: at, By: "worker@w-1", Action: Flush, Target: Target{Pool: "user"}, Cause: &Cause{
+			What: Truncate, Source: "shop", Tables: []string{"shop.users"}, Record: Range{"shop.shop.users", 3, 4711, 4712}, Committed: at.Add(-time.Second)}},
+		`{"v":1,"kind":"request","id":"truncate/shop.shop.users/3/4711/1796032800000/user","at":"2026-11-30T10:00:00Z","by":"worker@w-1","action":"flush","target":{"pool":"user"},"cause":{"what":"truncate","source":"shop","tables":["shop.users"],"record":{"topic":"shop.shop.users","partition":3,"from":4711,"to":4712},"committed":"2026-11-30T09:59:59Z"}}`,
+	},
+	{
 		Request{ID: "c1", At: at, By: "ann@ops", Action: Cancel, Of: "f1"},
 		`{"v":1,"kind":"request","id":"c1","at":"2026-11-30T10:00:00Z","by":"ann@ops","action":"cancel","of":"f1"}`,
 	},
@@ -100,6 +105,10 @@ func TestWhatIsHalfUnderstoodIsRefused(t *testing.T) {
 		"an unknown action":   `{"v":1,"kind":"request","id":"a","action":"drop"}`,
 		"two targets":         `{"v":1,"kind":"request","id":"a","action":"flush","target":{"pool":"p","node":"n:1"}}`,
 		"a flush of a shard":  `{"v":1,"kind":"request","id":"a","action":"flush","target":{"shard":"s00"}}`,
+		"a cause of a pause":  `{"v":1,"kind":"request","id":"a","action":"pause","target":{"pool":"p"},"cause":{"what":"truncate","source":"s","tables":["a.b"],"record":{"topic":"t","partition":0,"from":1,"to":2}}}`,
+		"an unknown cause":    `{"v":1,"kind":"request","id":"a","action":"flush","target":{"pool":"p"},"cause":{"what":"rain","source":"s","tables":["a.b"],"record":{"topic":"t","partition":0,"from":1,"to":2}}}`,
+		"a cause of nothing":  `{"v":1,"kind":"request","id":"a","action":"flush","target":{"pool":"p"},"cause":{"what":"truncate","source":"s","tables":[],"record":{"topic":"t","partition":0,"from":1,"to":2}}}`,
+		"a cause of no place": `{"v":1,"kind":"request","id":"a","action":"flush","target":{"pool":"p"},"cause":{"what":"truncate","source":"s","tables":["a.b"],"record":{}}}`,
 		"no window":           `{"v":1,"kind":"request","id":"a","action":"replay","target":{"shard":"s00"}}`,
 		"a window backwards":  `{"v":1,"kind":"request","id":"a","action":"replay","target":{"shard":"s00"},"from":"2026-11-30T10:00:00Z","to":"2026-11-30T09:00:00Z"}`,
 		"pause of nothing":    `{"v":1,"kind":"request","id":"a","action":"pause"}`,

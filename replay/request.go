@@ -23,7 +23,7 @@ const (
 // Request is a record of kind "request" on the control topic. Its Kafka key is ID.
 type Request struct {
 	ID     string    `json:"id"` // chosen by who asks; a second request of the same id is the first one
-	At     time.Time `json:"at"`
+	At     time.Time `json:"at"` // Flush: a flush that begins after it, and later by cache.settle, answers this request too
 	By     string    `json:"by"` // who asked, for people: user@host
 	Action Action    `json:"action"`
 	Target Target    `json:"target,omitzero"`
@@ -31,6 +31,27 @@ type Request struct {
 	From   time.Time `json:"from,omitzero"` // Replay: the window, by the time at which records were appended
 	To     time.Time `json:"to,omitzero"`   // Replay: zero means until the request was read
 	DryRun bool      `json:"dry_run,omitempty"`
+	Cause  *Cause    `json:"cause,omitempty"` // Flush: what made a worker ask; nil where it was anybody else
+}
+
+// Cause is what made a worker ask for a flush, and what the request covers: every key of the pool that Tables fed when Record was
+// committed. Requests of one pool may be answered by one flush that begins after the last of them.
+type Cause struct {
+	What      string    `json:"what"` // truncate
+	Source    string    `json:"source"`
+	Tables    []string  `json:"tables"` // schema.table, or schema.* for every table of it
+	Record    Range     `json:"record"` // of the log: the one record that said so
+	Committed time.Time `json:"committed,omitzero"`
+}
+
+// Truncate is a Cause's What: tables lost their rows, and nothing says which they were.
+const Truncate = "truncate"
+
+func (c *Cause) validate() error {
+	if c.What != Truncate || len(c.Tables) == 0 {
+		return fmt.Errorf("the cause %q of %d tables is none", c.What, len(c.Tables))
+	}
+	return c.Record.validate()
 }
 
 // Target is whose keys are meant: exactly one field is set.
@@ -88,6 +109,14 @@ func (r Request) validate() error {
 		return errNoID
 	}
 	targets := r.Target.count()
+	if r.Cause != nil {
+		if r.Action != Flush {
+			return fmt.Errorf("a %s has no cause", r.Action)
+		}
+		if err := r.Cause.validate(); err != nil {
+			return err
+		}
+	}
 	switch r.Action {
 	case Replay:
 		if targets != 1 || r.Of != "" || r.From.IsZero() {

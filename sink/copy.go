@@ -8,8 +8,8 @@ import (
 
 // Copy is one place that may hold a key's value.
 type Copy struct {
-	Node string `json:"node"` // host:port, as the ring record writes it
-	Key  string `json:"key"`  // the text on the wire: key_prefix and #n included
+	Node string // host:port, as the ring record writes it
+	Key  string // the bytes that the node holds: key_prefix and #n included
 }
 
 // Waiter is told once for each copy that a Deleter took.

@@ -48,7 +48,7 @@ type hotEntry struct {
 }
 
 func (e hotEntry) check(key string) error {
-	if err := CheckKey(key); err != nil {
+	if _, err := CheckMetaKey(key); err != nil {
 		return err
 	}
 	if e.Copies < 1 || e.Copies > MaxHotCopies {
@@ -76,8 +76,8 @@ func ParseHotEntry(name string, value []byte) (key string, copies int, err error
 	return key, e.Copies, nil
 }
 
-// ParseHotFile reads a file of hot keys: {"user:1": {"copies": 8}, …}, keys as clients name them. One bad entry refuses
-// the file.
+// ParseHotFile reads a file of hot keys: {"user:1": {"copies": 8}, …}, keys as clients name them; JSON has no text for one that is no
+// UTF-8. One bad entry refuses the file.
 func ParseHotFile(source string, data []byte, revision int64) (*HotKeys, error) {
 	var entries map[string]hotEntry
 	if err := json.Unmarshal(data, &entries); err != nil {

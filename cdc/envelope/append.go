@@ -2,15 +2,20 @@ package envelope
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"strconv"
 	"unicode/utf8"
+	"unsafe"
 )
 
 var errNotUTF8 = errors.New("text is not valid UTF-8")
 
 // appendString appends s as a JSON string. It refuses what is not UTF-8: the bytes would not come back as they were.
 func appendString(b []byte, s string) ([]byte, error) {
+	if isPlain(s) {
+		return append(append(append(b, '"'), s...), '"'), nil
+	}
 	if !utf8.ValidString(s) {
 		return b, errNotUTF8
 	}
@@ -34,6 +39,23 @@ func appendString(b []byte, s string) ([]byte, error) {
 		from = i + 1
 	}
 	return append(append(b, s[from:]...), '"'), nil
+}
+
+// isPlain reports whether a text is of ASCII and stands in JSON as it is.
+func isPlain(s string) bool {
+	const highs = 0x8080808080808080
+	b := unsafe.Slice(unsafe.StringData(s), len(s))
+	for ; len(b) >= 8; b = b[8:] {
+		if w := binary.LittleEndian.Uint64(b); w&highs != 0 || marks(w) != 0 {
+			return false
+		}
+	}
+	for _, c := range b {
+		if c < 0x20 || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func appendBase64(b []byte, s string) []byte {

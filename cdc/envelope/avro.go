@@ -16,7 +16,8 @@ import (
 // avroSchema is a schema of a registry: how its records stand in bytes, and what it says about their columns.
 type avroSchema struct {
 	*schema
-	top *avroType
+	top      *avroType
+	envelope *avroEnvelope // nil: its records are written as JSON whole
 }
 
 type avroKind uint8
@@ -48,12 +49,33 @@ type avroType struct {
 	names [][]byte    // avroRecord: `"name":` of each of sub; avroEnum: the symbols, quoted
 	sub   []*avroType // of a record's fields, of a union's branches, of an array's or map's elements
 	size  int         // avroFixed
+
+	wanted lastWanted // avroRecord: of an image
+}
+
+// anyNames takes the names that databases allow and Avro does not.
+var anyNames = avro.WithLaxNames(func(string) error { return nil })
+
+// JoinSchemas is the text of a schema with those that it refers to written into it. A schema refers to named types of another as if
+// they stood before it; each of references comes after those that it refers to itself.
+func JoinSchemas(references []string, schema string) (string, error) {
+	var all avro.SchemaCache
+	for _, text := range references {
+		if _, err := all.Parse(text, anyNames); err != nil {
+			return "", err
+		}
+	}
+	s, err := all.Parse(schema, anyNames)
+	if err != nil {
+		return "", err
+	}
+	return s.String(), nil
 }
 
 // parseAvro compiles a schema. Named types are written out where they are used, which a recursive one cannot be: no table has
 // such rows.
 func parseAvro(text string) (*avroSchema, error) {
-	parsed, err := avro.Parse(text, avro.WithLaxNames(func(string) error { return nil }))
+	parsed, err := avro.Parse(text, anyNames)
 	if err != nil {
 		return nil, fmt.Errorf("not an Avro schema (JSON Schema and Protobuf are not read): %w", err)
 	}
@@ -62,7 +84,13 @@ func parseAvro(text string) (*avroSchema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &avroSchema{newSchema(avroField(root)), top}, nil
+	s := &avroSchema{schema: newSchema(avroField(root)), top: top, envelope: newAvroEnvelope(top)}
+	if top.kind == avroRecord && !top.doubled() {
+		for i := range root.Fields {
+			s.names = append(s.names, root.Fields[i].Name)
+		}
+	}
+	return s, nil
 }
 
 func compileAvro(n *avro.SchemaNode) (*avroType, error) {
@@ -111,18 +139,34 @@ func quoted(s string) []byte {
 
 // json appends a record as JSON.
 func (s *avroSchema) json(out, raw []byte) ([]byte, error) {
-	in := avroReader{b: raw, limit: minJSON + maxGrowth*len(raw)}
+	in := newAvroReader(raw)
 	out, err := s.top.append(slices.Grow(out, 2*len(raw)+256), &in)
-	if err == nil && len(in.b) > 0 {
-		err = fmt.Errorf("%d bytes after the record (written with another schema?)", len(in.b))
+	if err == nil {
+		err = in.end()
 	}
 	return out, err
 }
 
 // avroReader reads Avro's primitives.
 type avroReader struct {
-	b     []byte
-	limit int // of the JSON, in bytes
+	b        []byte
+	limit    int // of the JSON, in bytes
+	elements int // how many more may be passed over
+}
+
+// newAvroReader bounds what a record may claim. An element's JSON has two bytes at least, so that nothing is passed over that could
+// not be written.
+func newAvroReader(raw []byte) avroReader {
+	limit := minJSON + maxGrowth*len(raw)
+	return avroReader{b: raw, limit: limit, elements: limit / 2}
+}
+
+// end checks that nothing follows.
+func (r *avroReader) end() error {
+	if len(r.b) > 0 {
+		return fmt.Errorf("%d bytes after the record (written with another schema?)", len(r.b))
+	}
+	return nil
 }
 
 var errAvroCut = errors.New("the record ends in the middle (written with another schema?)")
@@ -137,6 +181,11 @@ func (r *avroReader) take(n int64) ([]byte, error) {
 }
 
 func (r *avroReader) long() (int64, error) {
+	if len(r.b) > 0 && r.b[0] < 0x80 { // most are short
+		c := r.b[0]
+		r.b = r.b[1:]
+		return int64(c>>1) ^ -int64(c&1), nil
+	}
 	v, n := binary.Varint(r.b)
 	if n <= 0 {
 		return 0, errAvroCut
@@ -173,18 +222,18 @@ func (t *avroType) append(out []byte, in *avroReader) ([]byte, error) {
 			return out, err
 		}
 		return appendString(out, view(b))
-	case avroEnum, avroUnion:
-		i, err := in.long()
+	case avroEnum:
+		i, err := in.choice(len(t.names))
 		if err != nil {
 			return out, err
 		}
-		if i < 0 || i >= int64(max(len(t.names), len(t.sub))) {
-			return out, fmt.Errorf("branch or symbol %d of %d (written with another schema?)", i, max(len(t.names), len(t.sub)))
+		return append(out, t.names[i]...), nil
+	case avroUnion:
+		sub, err := t.branch(in)
+		if err != nil {
+			return out, err
 		}
-		if t.kind == avroEnum {
-			return append(out, t.names[i]...), nil
-		}
-		return t.sub[i].append(out, in)
+		return sub.append(out, in)
 	case avroArray, avroMap:
 		return t.appendBlocks(out, in)
 	case avroRecord:
@@ -251,6 +300,16 @@ const (
 
 var errAvroBomb = errors.New("an array that claims more elements than a record of its size may hold")
 
+// block is how many elements the next block has; 0 ends an array or map. The least integer has no positive: so many elements end in
+// the middle, or are too many.
+func (r *avroReader) block() (count int64, err error) {
+	if count, err = r.long(); err == nil && count < 0 { // with the block's size in bytes
+		count = -count
+		_, err = r.long()
+	}
+	return count, err
+}
+
 // appendBlocks writes an array, or a map.
 func (t *avroType) appendBlocks(out []byte, in *avroReader) ([]byte, error) {
 	open, closing := byte('['), byte(']')
@@ -259,18 +318,14 @@ func (t *avroType) appendBlocks(out []byte, in *avroReader) ([]byte, error) {
 	}
 	out = append(out, open)
 	for first := true; ; {
-		count, err := in.long()
-		if err == nil && count < 0 { // with the block's size in bytes
-			count = -count
-			_, err = in.long()
-		}
+		count, err := in.block()
 		if err != nil {
 			return out, err
 		}
 		if count == 0 {
 			return append(out, closing), nil
 		}
-		for ; count != 0; count-- { // the least integer has no positive: it ends in the middle
+		for ; count != 0; count-- {
 			if !first {
 				out = append(out, ',')
 			}

@@ -110,6 +110,10 @@ func (r *reading) decode() (*cdc.RowChange, string, error) {
 	if r.rec.Value == nil {
 		return r.tombstone()
 	}
+	if r.direct {
+		r.schema = r.rec.schemas[inValue]
+		return r.envelope()
+	}
 	payload, schema, err := r.d.unwrap(&r.rec, inValue)
 	if err != nil {
 		return nil, "", err
@@ -121,13 +125,22 @@ func (r *reading) decode() (*cdc.RowChange, string, error) {
 	if r.d.conf.Format == Unwrapped {
 		return r.flat(payload)
 	}
-	if err := r.env.parse(payload, &r.src); err != nil {
+	if err := r.env.parse(payload, &r.src, &r.s.hints); err != nil {
 		return nil, "", err
 	}
-	if word := r.env.noChange(); word != "" {
+	return r.envelope()
+}
+
+// envelope is what an envelope says whose parts have been found.
+func (r *reading) envelope() (*cdc.RowChange, string, error) {
+	switch word := r.env.noChange(); word {
+	case "":
+		return r.change()
+	case IgnoredDDL:
+		return r.schemaChange()
+	default:
 		return nil, word, nil
 	}
-	return r.change()
 }
 
 // reading is one record being decoded.
@@ -138,19 +151,21 @@ type reading struct {
 	at     spot
 	schema *schema // nil where none wraps the value
 	isFlat bool    // the row stands without an envelope
+	direct bool    // the envelope is Avro, and its images stand in the Scratch
 	env    envelope
 	src    source
 	table  *table
 	cols   *cdc.Columns
 	key    []string // names of the record key's fields; nil where it has none that can be read
+	also   []cdc.TableID
 }
 
 func (r *reading) change() (*cdc.RowChange, string, error) {
-	op, err := r.env.operation()
+	op, err := operationOf(r.env.at[envOp])
 	if err != nil {
 		return nil, "", err
 	}
-	if len(r.env.source) == 0 || r.env.source[0] != '{' {
+	if len(r.env.at[envSource]) == 0 || r.env.at[envSource][0] != '{' {
 		return nil, "", errors.New("no change record: it has an op and no source")
 	}
 	r.table = r.d.tableOf(&r.src)
@@ -164,7 +179,7 @@ func (r *reading) change() (*cdc.RowChange, string, error) {
 		return nil, ignored, nil
 	}
 	c := r.newChange(op)
-	if err := r.src.marker.parse(r.src.ours, c); err != nil {
+	if err := r.src.marker.parse(r.src.at[srcOurs], c, &r.s.hints.marker); err != nil {
 		return nil, "", err
 	}
 	if op != cdc.Truncate {
@@ -198,7 +213,7 @@ func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
 		Source: r.table.source, Connector: r.table.connector, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
 		CommitTime: r.src.time(), Position: r.src.position(&r.s.texts), Tx: r.src.tx(&r.s.texts),
 	}
-	if r.src.ours != nil && c.Tx != "" { // the marker has the ordinal
+	if r.src.at[srcOurs] != nil && c.Tx != "" { // the marker has the ordinal
 		return c
 	}
 	id, order := r.env.transactionIn()
@@ -214,10 +229,10 @@ func (r *reading) newChange(op cdc.Op) *cdc.RowChange {
 func (r *reading) message() (*cdc.RowChange, error) {
 	c := r.newChange(cdc.Message)
 	c.Columns = nil
-	if err := r.src.marker.parse(r.src.ours, c); err != nil {
+	if err := r.src.marker.parse(r.src.at[srcOurs], c, &r.s.hints.marker); err != nil {
 		return nil, err
 	}
-	m := members{s: scanner{b: r.env.message}}
+	m := members{s: scanner{b: r.env.at[envMessage]}}
 	for {
 		name, value, ok, err := m.next()
 		if err != nil {
@@ -240,10 +255,10 @@ func (r *reading) message() (*cdc.RowChange, error) {
 // images decodes before and after, and checks that the op's own image is there.
 func (r *reading) images(c *cdc.RowChange) error {
 	var err error
-	if c.Before, err = r.image(rowBefore, r.env.before); err != nil {
+	if c.Before, err = r.image(rowBefore, r.env.at[envBefore]); err != nil {
 		return err
 	}
-	if c.After, err = r.image(rowAfter, r.env.after); err != nil {
+	if c.After, err = r.image(rowAfter, r.env.at[envAfter]); err != nil {
 		return err
 	}
 	if c.Op != cdc.Delete {
@@ -266,15 +281,18 @@ func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 	if isNull(raw) {
 		return nil, nil
 	}
-	if r.src.ours != nil {
+	if r.direct {
+		return r.avroRow(which)
+	}
+	if r.src.at[srcOurs] != nil {
 		return r.ownImage(which, raw)
 	}
 	row := r.s.row(which, len(r.cols.List))
 	forms := r.forms()
-	m := members{s: scanner{b: raw}}
+	in := r.readImage(which, raw)
 	sent := r.sentCheck(which)
 	for {
-		name, value, ok, err := m.next()
+		name, i, value, ok, err := in.next()
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
@@ -282,7 +300,6 @@ func (r *reading) image(which int, raw []byte) (cdc.Row, error) {
 			break
 		}
 		sent.see(r, name, value)
-		i := r.column(name)
 		if i < 0 {
 			continue
 		}
@@ -305,16 +322,15 @@ func (r *reading) ownImage(which int, raw []byte) (cdc.Row, error) {
 	if r.s.kinds = kinds; err != nil {
 		return nil, err
 	}
-	m := members{s: scanner{b: raw}}
+	in := r.readImage(which, raw)
 	for {
-		name, value, ok, err := m.next()
+		_, i, value, ok, err := in.next()
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", rowNames[which], err)
 		}
 		if !ok {
 			return row, nil
 		}
-		i := r.column(name)
 		if i < 0 {
 			continue
 		}

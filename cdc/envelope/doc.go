@@ -22,9 +22,10 @@
 // stand in cdc/TYPES.md. What it cannot tell of one value is that value's Kind, Unclear or Ambiguous, and never an error of
 // the record: the other columns still give their keys.
 //
-// A key or value that names a schema (Confluent's four bytes, Apicurio's eight, a header of either; a header wins) is Avro: it is
-// written as the JSON that Debezium would have written, and read like that with the schema's types, so that one set of rules
-// serves both. Schemas come from a SchemaSource; the package knows no network. What a registry that does not answer leaves
+// A key or value that names a schema (Confluent's four bytes, Apicurio's eight, a header of either; a header wins) is Avro. An
+// envelope is walked as it stands: the values that are wanted are written as the JSON that Debezium would have written, and read like
+// that with the schema's types, so that one set of rules serves both; all else is passed over and checked. What is no envelope (a key,
+// an unwrapped row) is written as JSON whole. Schemas come from a SchemaSource; the package knows no network. What a registry that does not answer leaves
 // undecoded is Retryable, the one error that is not the record's own fault.
 //
 // Maxwell's old row is its data overlaid with old, which names only what changed. Where nothing shows that nulls are written, an
@@ -39,7 +40,15 @@
 // nothing, but for what is rare (a value that leaves several texts open, an array, a number of over 64 bits, an escaped name, an
 // error). Its texts are views, good until the next record. Decode is the same with a copy of its own, for who keeps what it reads.
 //
-// Memory is bounded by the record's size: nesting by maxDepth, a number's digits by maxNumber, the caches by maxCached.
+// A Scratch also remembers what the members of the last record were called, so that the next one's are found by comparison.
+//
+// Memory is bounded by the record's size: nesting by maxDepth, a number's digits by maxNumber, what an array of Avro may claim by
+// maxGrowth, the caches by maxCached.
+//
+// A schema change is ignored, unless it takes rows away that no record tells of one by one: TRUNCATE, DROP TABLE and DATABASE, RENAME,
+// and what moves partitions, of which Debezium and Maxwell tell as text alone. Such a record is a Truncate of the tables that its
+// statement and its tableChanges name, as far as somebody maps them. The statement is read word by word, past comments and quotes; what is
+// not understood takes nothing away. A snapshot's schema changes, which begin with a DROP of every table, are no changes.
 //
 // What is no row change is not an error: the result says by a word what was ignored (Ignored*). What cannot be decoded is
 // a *DecodeError: the caller parks that record and goes on, unless it is Retryable.

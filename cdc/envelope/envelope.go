@@ -34,7 +34,7 @@ const (
 const (
 	IgnoredSnapshot    = "snapshot"    // op r, or an op c marked as of a snapshot
 	IgnoredHeartbeat   = "heartbeat"   //
-	IgnoredDDL         = "ddl"         // a schema change
+	IgnoredDDL         = "ddl"         // a schema change that takes no rows away, or none that somebody maps
 	IgnoredTransaction = "transaction" // a BEGIN or END record
 	IgnoredUnmapped    = "unmapped"    // no mapping wants this table
 	IgnoredEmpty       = "empty"       // null key and null value

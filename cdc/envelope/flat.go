@@ -31,14 +31,16 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 	if err := r.flatParse(payload, &f); err != nil {
 		return nil, "", err
 	}
-	if word, envelope := r.passedOn(); word != "" {
-		return nil, word, nil
-	} else if envelope {
+	word, nested := r.passedOn()
+	if nested {
 		r.src = source{}
-		if _, err := r.src.parse(&scanner{b: r.env.source}); err != nil {
+		if _, err := r.src.parse(&scanner{b: r.env.at[envSource]}, &r.s.hints.source); err != nil {
 			return nil, "", err
 		}
-		return r.change()
+		return r.envelope()
+	}
+	if word != "" {
+		return nil, word, nil
 	}
 	r.isFlat = true
 	var err error
@@ -54,7 +56,7 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 	if ignored != "" {
 		return nil, ignored, nil
 	}
-	r.env.transaction = nil // a column's
+	r.env.at[envTransaction] = nil // a column's
 	c := r.newChange(op)
 	switch op {
 	case cdc.Truncate:
@@ -72,53 +74,88 @@ func (r *reading) flat(payload []byte) (*cdc.RowChange, string, error) {
 // flatParse finds the envelope's fields beside the row, and what would make the record an envelope.
 func (r *reading) flatParse(payload []byte, f *flatFields) error {
 	m := members{s: scanner{b: payload}}
+	h := &r.s.hints.flat
 	for {
-		name, value, ok, err := m.next()
+		name, place, ok, err := m.hinted(h)
 		if err != nil || !ok {
 			return err
 		}
-		var place *[]byte
-		if short, ok := bytes.CutPrefix(name, flatPrefix); !ok {
-			place = r.env.place(name)
-		} else {
-			place = f.place(short, &r.src)
+		if place == unseen {
+			place = flatPlace(name)
+			m.learn(h, name, place)
 		}
-		if place != nil && *place == nil {
-			*place = value
+		value, err := m.s.raw()
+		if err != nil {
+			return err
+		}
+		if place == nowhere {
+			continue
+		}
+		if at := r.flatAt(place, f); *at == nil {
+			*at = value
 		}
 	}
 }
 
-func (f *flatFields) place(name []byte, s *source) *[]byte {
-	name, ofSource := bytes.CutPrefix(name, flatOfSource)
-	switch string(name) {
+// The places of a flat row's members: those of an envelope, then those of a source block, then these.
+const (
+	flatSource  = envMembers
+	flatOp      = flatSource + srcMembers
+	flatDeleted = flatOp + 1
+)
+
+// flatPlace is where a member's text goes; nowhere for one that is not read.
+func flatPlace(name []byte) int {
+	short, ok := bytes.CutPrefix(name, flatPrefix)
+	if !ok {
+		return max(envelopePlace(name), nowhere)
+	}
+	short, ofSource := bytes.CutPrefix(short, flatOfSource)
+	switch string(short) {
 	case "op":
-		return &f.op
+		return flatOp
 	case "deleted":
-		return &f.deleted
+		return flatDeleted
 	case "ts_ms", "ts_us": // without source_ it is the time of Debezium's handling
 		if !ofSource {
-			return nil
+			return nowhere
 		}
 	case "invalidator":
-		return nil
+		return nowhere
 	}
-	return s.place(name)
+	if at := sourcePlace(short); at >= 0 {
+		return flatSource + at
+	}
+	return nowhere
 }
 
-// passedOn says what a record is that is no flat row: the word for no change, or a whole envelope.
+func (r *reading) flatAt(place int, f *flatFields) *[]byte {
+	switch {
+	case place < flatSource:
+		return &r.env.at[place]
+	case place < flatOp:
+		return &r.src.at[place-flatSource]
+	case place == flatOp:
+		return &f.op
+	}
+	return &f.deleted
+}
+
+// passedOn says what a record is that is no flat row: the word for no change, or a whole envelope (a schema change is one).
 func (r *reading) passedOn() (ignored string, envelope bool) {
-	nested := len(r.env.source) > 0 && r.env.source[0] == '{' // no column of a flat row is
+	nested := len(r.env.at[envSource]) > 0 && r.env.at[envSource][0] == '{' // no column of a flat row is
 	switch word := r.env.noChange(); {
 	case strings.HasPrefix(r.rec.Topic, heartbeatTopics):
 		return IgnoredHeartbeat, false
-	case word == IgnoredTransaction && strings.HasSuffix(r.rec.Topic, transactionTopics), word == IgnoredDDL && nested:
+	case word == IgnoredTransaction && strings.HasSuffix(r.rec.Topic, transactionTopics):
 		return word, false
+	case word == IgnoredDDL && nested:
+		return "", true
 	}
 	if !nested {
 		return "", false
 	}
-	_, err := r.env.operation()
+	_, err := operationOf(r.env.at[envOp])
 	return "", err == nil
 }
 
@@ -130,7 +167,7 @@ func (f *flatFields) operation(t *texts) (cdc.Op, error) {
 	if isNull(f.op) {
 		return cdc.Update, nil
 	}
-	op, err := (&envelope{op: f.op}).operation()
+	op, err := operationOf(f.op)
 	if op == cdc.Message {
 		return 0, errors.New("__op m: a logical message is no row")
 	}
@@ -144,7 +181,7 @@ func (f *flatFields) operation(t *texts) (cdc.Op, error) {
 func (d *Decoder) flatTable(topic string, s *source) (*table, error) {
 	var buf [160]byte
 	key := append(buf[:0], topic...)
-	for _, part := range [...][]byte{s.connector, s.name, s.db, s.schema, s.table} {
+	for _, part := range [...][]byte{s.at[srcConnector], s.at[srcName], s.at[srcDB], s.at[srcSchema], s.at[srcTable]} {
 		key = append(append(key, ','), part...)
 	}
 	if t, ok := d.tables.get(key); ok {
@@ -157,8 +194,8 @@ func (d *Decoder) flatTable(topic string, s *source) (*table, error) {
 	if t.connector == "" {
 		t.connector = d.conf.Connector
 	}
-	if t.connector == cdc.Postgres && isNull(s.schema) {
-		t.id.Database, t.id.Schema = textOf(s.db), ""
+	if t.connector == cdc.Postgres && isNull(s.at[srcSchema]) {
+		t.id.Database, t.id.Schema = textOf(s.at[srcDB]), ""
 	}
 	if t.id.Schema == "" || t.id.Table == "" {
 		id, ok := d.conf.Table(topic)

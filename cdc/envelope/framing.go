@@ -110,8 +110,8 @@ func apicurioHeader(kind IDKind, v []byte) (SchemaID, error) {
 
 var errNoRegistry = errors.New("a schema id stands before the value, as of Avro (give the source its registry, and format avro or unwrapped)")
 
-// translate writes the parts of a record that are Avro as the JSON that Debezium would have written, so that one reader serves
-// both. It leaves the caller's bytes alone.
+// translate reads the parts of a record that are Avro: it writes them as the JSON that Debezium would have written, so that one
+// reader serves both, or an envelope's values alone. It leaves the caller's bytes alone.
 func (r *reading) translate(ctx context.Context) error {
 	d, rec := r.d, &r.rec
 	if d.conf.Schemas == nil {
@@ -129,11 +129,9 @@ func (r *reading) translate(ctx context.Context) error {
 		if err == nil && ok {
 			var s *avroSchema
 			if s, err = d.avroSchema(ctx, id); err == nil {
-				if *raw, err = s.json(r.s.avro[p][:0], body); err != nil {
+				if err = r.avroPart(p, s, body); err != nil {
 					err = fmt.Errorf("schema %s: %w", id, err)
 				}
-				r.s.avro[p] = *raw
-				rec.schemas[p] = s.schema
 			}
 		}
 		if err != nil {
@@ -141,6 +139,17 @@ func (r *reading) translate(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// avroPart reads an envelope where it stands, and writes anything else as JSON.
+func (r *reading) avroPart(p part, s *avroSchema, body []byte) (err error) {
+	r.rec.schemas[p] = s.schema
+	if p == inValue && s.envelope != nil && r.d.conf.Format != Unwrapped && r.d.conf.Format != Maxwell {
+		return r.avroValue(s, body)
+	}
+	r.s.avro[p], err = s.json(r.s.avro[p], body)
+	*r.rec.of(p) = r.s.avro[p]
+	return err
 }
 
 func (d *Decoder) avroSchema(ctx context.Context, id SchemaID) (*avroSchema, error) {

@@ -100,47 +100,64 @@ func (w *writer) types(b []byte, open string, r, other cdc.Row, diff bool) ([]by
 }
 
 // marker is a marker that was read.
-type marker struct{ version, ordinal, slim, types, beforeTypes []byte }
+type marker struct{ at [markMembers][]byte }
 
-func (m *marker) place(name []byte) *[]byte {
+const (
+	markVersion = iota
+	markOrdinal
+	markSlim
+	markTypes
+	markBeforeTypes
+	markMembers
+)
+
+func markerPlace(name []byte) int {
 	switch string(name) {
 	case "v":
-		return &m.version
+		return markVersion
 	case "ordinal":
-		return &m.ordinal
+		return markOrdinal
 	case "slim":
-		return &m.slim
+		return markSlim
 	case "types":
-		return &m.types
+		return markTypes
 	case "before_types":
-		return &m.beforeTypes
+		return markBeforeTypes
 	}
-	return nil
+	return nowhere
 }
 
 // parse reads the marker into m, and what it says of the change into c. A nil raw, of a record that is not ours, is nothing.
-func (m *marker) parse(raw []byte, c *cdc.RowChange) error {
+func (m *marker) parse(raw []byte, c *cdc.RowChange, h *hints) error {
 	if raw == nil {
 		return nil
 	}
 	in := members{s: scanner{b: raw}}
 	for {
-		name, value, ok, err := in.next()
-		if err == nil && ok {
-			err = put(m.place(name), name, value)
+		name, place, ok, err := in.hinted(h)
+		if err == nil && !ok {
+			break
+		}
+		var value []byte
+		if err == nil {
+			if place == unseen {
+				place = markerPlace(name)
+				in.learn(h, name, place)
+			}
+			value, err = in.s.raw()
+		}
+		if err == nil && place >= 0 {
+			err = put(&m.at[place], name, value)
 		}
 		if err != nil {
 			return fmt.Errorf("reading source.invalidator: %w", err)
 		}
-		if !ok {
-			break
-		}
 	}
-	if string(m.version) != markerVersion {
-		return fmt.Errorf("source.invalidator has version %.20q, this program reads %s: it was written by a newer one", m.version, markerVersion)
+	if string(m.at[markVersion]) != markerVersion {
+		return fmt.Errorf("source.invalidator has version %.20q, this program reads %s: it was written by a newer one", m.at[markVersion], markerVersion)
 	}
-	c.Ordinal = intOf(m.ordinal)
-	c.Slim = string(m.slim) == "true"
+	c.Ordinal = intOf(m.at[markOrdinal])
+	c.Slim = string(m.at[markSlim]) == "true"
 	return nil
 }
 
@@ -154,11 +171,11 @@ type ownKind struct {
 func (m *marker) kinds(room []ownKind, cols *cdc.Columns, before bool) ([]ownKind, error) {
 	k := slices.Grow(room[:0], len(cols.List))[:len(cols.List)]
 	clear(k)
-	if err := readKinds(k, cols, m.types); err != nil {
+	if err := readKinds(k, cols, m.at[markTypes]); err != nil {
 		return nil, fmt.Errorf("reading source.invalidator.types: %w", err)
 	}
 	if before {
-		if err := readKinds(k, cols, m.beforeTypes); err != nil {
+		if err := readKinds(k, cols, m.at[markBeforeTypes]); err != nil {
 			return nil, fmt.Errorf("reading source.invalidator.before_types: %w", err)
 		}
 	}

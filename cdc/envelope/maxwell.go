@@ -20,46 +20,70 @@ var maxwellKey = []byte("pk.")
 const whyMaybeNull = "it did not change, or it was NULL before"
 
 // maxwellRecord are the members of a record of Maxwell's that are read.
-type maxwellRecord struct {
-	database, table, typ, ts, xid, xoffset, position, gtid, data, old, encrypted []byte
-}
+type maxwellRecord struct{ at [mxMembers][]byte }
 
-func (m *maxwellRecord) place(name []byte) *[]byte {
+const (
+	mxDatabase = iota
+	mxTable
+	mxType
+	mxTS
+	mxXID
+	mxXOffset
+	mxPosition
+	mxGTID
+	mxData
+	mxOld
+	mxEncrypted
+	mxSQL
+	mxMembers
+)
+
+func maxwellPlace(name []byte) int {
 	switch string(name) {
 	case "database":
-		return &m.database
+		return mxDatabase
 	case "table":
-		return &m.table
+		return mxTable
 	case "type":
-		return &m.typ
+		return mxType
 	case "ts":
-		return &m.ts
+		return mxTS
 	case "xid":
-		return &m.xid
+		return mxXID
 	case "xoffset":
-		return &m.xoffset
+		return mxXOffset
 	case "position":
-		return &m.position
+		return mxPosition
 	case "gtid":
-		return &m.gtid
+		return mxGTID
 	case "data":
-		return &m.data
+		return mxData
 	case "old":
-		return &m.old
+		return mxOld
 	case "encrypted":
-		return &m.encrypted
+		return mxEncrypted
+	case "sql":
+		return mxSQL
 	}
-	return nil
+	return nowhere
 }
 
-func (m *maxwellRecord) parse(raw []byte) error {
+func (m *maxwellRecord) parse(raw []byte, h *hints) error {
 	in := members{s: scanner{b: raw}}
 	for {
-		name, value, ok, err := in.next()
-		if err == nil && ok {
-			err = put(m.place(name), name, value)
-		}
+		name, place, ok, err := in.hinted(h)
 		if err != nil || !ok {
+			return err
+		}
+		if place == unseen {
+			place = maxwellPlace(name)
+			in.learn(h, name, place)
+		}
+		value, err := in.s.raw()
+		if err == nil && place >= 0 {
+			err = put(&m.at[place], name, value)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -67,7 +91,7 @@ func (m *maxwellRecord) parse(raw []byte) error {
 
 // operation is the op, or the word for why the record is no row change.
 func (m *maxwellRecord) operation(t *texts) (op cdc.Op, ignored string, err error) {
-	switch typ := t.of(m.typ); typ {
+	switch typ := t.of(m.at[mxType]); typ {
 	case "insert":
 		return cdc.Insert, "", nil
 	case "update":
@@ -78,7 +102,7 @@ func (m *maxwellRecord) operation(t *texts) (op cdc.Op, ignored string, err erro
 		return cdc.Read, "", nil
 	case "bootstrap-start", "bootstrap-complete":
 		return 0, IgnoredSnapshot, nil
-	case "table-create", "table-alter", "table-drop", "database-create", "database-alter", "database-drop":
+	case "table-create", "table-alter", "table-drop", "table-truncate", "database-create", "database-alter", "database-drop":
 		return 0, IgnoredDDL, nil
 	default:
 		return 0, "", fmt.Errorf("type %.40q is not known to come from Maxwell", typ)
@@ -95,27 +119,26 @@ func (r *reading) maxwell() (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	var m maxwellRecord
-	if err := m.parse(rec.Value); err != nil {
+	if err := m.parse(rec.Value, &r.s.hints.maxwell); err != nil {
 		return nil, "", err
 	}
 	op, ignored, err := m.operation(&r.s.texts)
+	if ignored == IgnoredDDL {
+		return r.maxwellSchemaChange(&m)
+	}
 	if ignored != "" || err != nil {
 		return nil, ignored, err
 	}
-	r.table = r.d.maxwellTable(m.database, m.table)
+	r.table = r.d.maxwellTable(m.at[mxDatabase], m.at[mxTable])
 	r.at.table = r.table.id
 	if op, ignored = r.wanted(op); ignored != "" {
 		return nil, ignored, nil
 	}
-	if m.encrypted != nil || isNull(m.data) {
+	if m.at[mxEncrypted] != nil || isNull(m.at[mxData]) {
 		return nil, "", errors.New("no data (an encrypted record cannot be read: turn off Maxwell's encrypt)")
 	}
-	c := &r.s.change
-	*c = cdc.RowChange{
-		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
-		Tx: r.s.texts.of(m.xid), Ordinal: intOf(m.xoffset), Position: m.at(&r.s.texts),
-	}
-	if ts := intOf(m.ts); ts > 0 {
+	c := r.newMaxwellChange(op, &m)
+	if ts := intOf(m.at[mxTS]); ts > 0 {
 		c.CommitTime = time.Unix(ts, 0).UTC()
 	}
 	if err := r.maxwellImages(c, &m); err != nil {
@@ -124,10 +147,19 @@ func (r *reading) maxwell() (*cdc.RowChange, string, error) {
 	return c, "", nil
 }
 
-// at is the position, which Maxwell writes where it is told to.
-func (m *maxwellRecord) at(t *texts) cdc.Position {
-	p := cdc.Position{GTIDSet: t.of(m.gtid)}
-	if file, pos, ok := strings.Cut(t.of(m.position), ":"); ok {
+func (r *reading) newMaxwellChange(op cdc.Op, m *maxwellRecord) *cdc.RowChange {
+	c := &r.s.change
+	*c = cdc.RowChange{
+		Source: r.table.source, Connector: cdc.MySQL, TableID: r.table.id, Op: op, Columns: r.cols, KeyColumns: r.key,
+		Tx: r.s.texts.of(m.at[mxXID]), Ordinal: intOf(m.at[mxXOffset]), Position: m.cursor(&r.s.texts),
+	}
+	return c
+}
+
+// cursor is the position, which Maxwell writes where it is told to.
+func (m *maxwellRecord) cursor(t *texts) cdc.Position {
+	p := cdc.Position{GTIDSet: t.of(m.at[mxGTID])}
+	if file, pos, ok := strings.Cut(t.of(m.at[mxPosition]), ":"); ok {
 		if n, err := strconv.ParseUint(pos, 10, 64); err == nil {
 			p.File, p.Pos = file, n
 		}
@@ -149,7 +181,7 @@ func (d *Decoder) maxwellTable(database, name []byte) *table {
 // them, and the column was not sent. The old row is data overlaid with old, which has the changed columns alone.
 func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
 	row := r.s.row(rowAfter, len(r.cols.List))
-	nulls, err := r.overlay("data", row, m.data)
+	nulls, err := r.overlay(rowAfter, row, m.at[mxData])
 	if err != nil || c.Op != cdc.Update {
 		fillNulls(row, nulls)
 		if c.After = row; c.Op == cdc.Delete {
@@ -158,8 +190,8 @@ func (r *reading) maxwellImages(c *cdc.RowChange, m *maxwellRecord) error {
 		return err
 	}
 	old := r.s.row(rowOld, len(row))
-	if !isNull(m.old) {
-		oldNulls, err := r.overlay("old", old, m.old)
+	if !isNull(m.at[mxOld]) {
+		oldNulls, err := r.overlay(rowBefore, old, m.at[mxOld])
 		if err != nil {
 			return err
 		}
@@ -188,26 +220,27 @@ func fillNulls(row cdc.Row, written bool) {
 	}
 }
 
+var maxwellRows = [...]string{rowBefore: "old", rowAfter: "data"}
+
 // overlay puts the wanted columns of an object into row, and reports whether any column, wanted or not, is null.
-func (r *reading) overlay(which string, row cdc.Row, raw []byte) (nulls bool, err error) {
+func (r *reading) overlay(which int, row cdc.Row, raw []byte) (nulls bool, err error) {
 	forms := r.forms()
-	m := members{s: scanner{b: raw}}
+	in := r.readImage(which, raw)
 	for {
-		name, value, ok, err := m.next()
+		_, i, value, ok, err := in.next()
 		if err != nil {
-			return nulls, fmt.Errorf("reading %s: %w", which, err)
+			return nulls, fmt.Errorf("reading %s: %w", maxwellRows[which], err)
 		}
 		if !ok {
 			return nulls, nil
 		}
 		nulls = nulls || value[0] == 'n'
-		i := r.column(name)
 		if i < 0 {
 			continue
 		}
 		if row[i].Kind != cdc.Absent {
 			r.at.column = r.cols.List[i].Name
-			return nulls, fmt.Errorf("reading %s: the field stands twice", which)
+			return nulls, fmt.Errorf("reading %s: the field stands twice", maxwellRows[which])
 		}
 		row[i] = forms[i].value(&r.s.texts, value)
 	}
@@ -223,13 +256,13 @@ func (r *reading) maxwellTombstone() (*cdc.RowChange, string, error) {
 		return nil, "", err
 	}
 	var m maxwellRecord
-	if err := m.parse(rec.Key); err != nil {
+	if err := m.parse(rec.Key, &r.s.hints.key); err != nil {
 		return nil, "", fmt.Errorf("reading the key: %w", err)
 	}
-	if isNull(m.database) || isNull(m.table) {
+	if isNull(m.at[mxDatabase]) || isNull(m.at[mxTable]) {
 		return nil, "", errors.New("a tombstone, whose key does not name database and table (set Maxwell's kafka_key_format to hash)")
 	}
-	r.table = r.d.maxwellTable(m.database, m.table)
+	r.table = r.d.maxwellTable(m.at[mxDatabase], m.at[mxTable])
 	r.at.table = r.table.id
 	if _, ignored := r.wanted(cdc.Tomb); ignored != "" {
 		return nil, ignored, nil

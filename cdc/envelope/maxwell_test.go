@@ -102,9 +102,7 @@ func TestI6I12MaxwellTypes(t *testing.T) {
 		{"bootstrap-complete", `"data":{}`, envelope.IgnoredSnapshot},
 		{"table-create", `"def":{},"sql":"create table x"`, envelope.IgnoredDDL},
 		{"table-alter", `"old":{},"def":{},"sql":"alter table x"`, envelope.IgnoredDDL},
-		{"table-drop", `"sql":"drop table x"`, envelope.IgnoredDDL},
 		{"database-create", `"charset":"utf8"`, envelope.IgnoredDDL},
-		{"database-drop", `"sql":"x"`, envelope.IgnoredDDL},
 	} {
 		if c, ignored, err := maxwells(t, cols).Decode(maxwell(`"`+tt.typ+`"`, tt.members)); c != nil || ignored != tt.ignored || err != nil {
 			t.Errorf("%s: %v, %q, %v", tt.typ, c, ignored, err)

@@ -13,68 +13,86 @@ import (
 
 // envelope are the members of a Debezium envelope as they stand in the record.
 type envelope struct {
-	before, after, source, op, transaction, message []byte
-	tsMillis, status, eventCount, ddl, tableChanges []byte
-	other                                           []byte // the last member that is none of these
+	at    [envMembers][]byte
+	other []byte // the last member that is none of these
 }
 
-// place is where a member's text goes; nil for one that is not read.
-func (e *envelope) place(name []byte) *[]byte {
+const (
+	envBefore = iota
+	envAfter
+	envSource
+	envOp
+	envTransaction
+	envMessage
+	envTSMillis
+	envStatus
+	envEventCount
+	envDDL
+	envTableChanges
+	envMembers
+)
+
+// envelopePlace is where a member's text goes; nowhere for one that is not read.
+func envelopePlace(name []byte) int {
 	switch string(name) {
 	case "before":
-		return &e.before
+		return envBefore
 	case "after":
-		return &e.after
+		return envAfter
 	case "source":
-		return &e.source
+		return envSource
 	case "op":
-		return &e.op
+		return envOp
 	case "transaction":
-		return &e.transaction
+		return envTransaction
 	case "message":
-		return &e.message
+		return envMessage
 	case "ts_ms":
-		return &e.tsMillis
+		return envTSMillis
 	case "status":
-		return &e.status
+		return envStatus
 	case "event_count":
-		return &e.eventCount
+		return envEventCount
 	case "ddl":
-		return &e.ddl
+		return envDDL
 	case "tableChanges":
-		return &e.tableChanges
+		return envTableChanges
+	case "ts_us", "ts_ns":
+		return nowhere
 	}
-	return nil
+	return elsewhere
 }
 
 // parse finds the members, and reads those of source into src.
-func (e *envelope) parse(raw []byte, src *source) error {
+func (e *envelope) parse(raw []byte, src *source, known *recordHints) error {
 	m := members{s: scanner{b: raw}}
+	h := &known.record
 	for {
-		name, ok, err := m.name()
+		name, place, ok, err := m.hinted(h)
 		if err != nil || !ok {
 			return err
 		}
-		p := e.place(name)
+		if place == unseen {
+			place = envelopePlace(name)
+			m.learn(h, name, place)
+		}
 		var value []byte
-		switch p {
-		case &e.before, &e.after:
-			value, err = m.s.object()
-		case &e.source:
-			value, err = src.parse(&m.s)
+		switch place {
+		case envBefore, envAfter:
+			value, err = known.pass(&m.s, place)
+		case envSource:
+			value, err = src.parse(&m.s, &known.source)
 		default:
 			value, err = m.s.raw()
 		}
+		if err == nil && place >= 0 {
+			err = put(&e.at[place], name, value)
+		}
 		if err != nil {
 			return err
 		}
-		if p != nil {
-			err = put(p, name, value)
-		} else if string(name) != "ts_us" && string(name) != "ts_ns" {
+		if place == elsewhere {
 			e.other = value
-		}
-		if err != nil {
-			return err
 		}
 	}
 }
@@ -110,34 +128,34 @@ func parseMembers(raw []byte, place func(name []byte) *[]byte) error {
 // without its envelope must not pass for one of these, whatever its columns are called.
 func (e *envelope) noChange() string {
 	switch {
-	case !isNull(e.op):
+	case !isNull(e.at[envOp]):
 		return ""
-	case !isNull(e.source) && (e.ddl != nil || e.tableChanges != nil):
+	case !isNull(e.at[envSource]) && (e.at[envDDL] != nil || e.at[envTableChanges] != nil):
 		return IgnoredDDL
-	case e.eventCount != nil && (string(e.status) == `"BEGIN"` || string(e.status) == `"END"`):
+	case e.at[envEventCount] != nil && (string(e.at[envStatus]) == `"BEGIN"` || string(e.at[envStatus]) == `"END"`):
 		return IgnoredTransaction
-	case e.tsMillis != nil && e.other == nil && e.source == nil && e.before == nil && e.after == nil:
+	case e.at[envTSMillis] != nil && e.other == nil && e.at[envSource] == nil && e.at[envBefore] == nil && e.at[envAfter] == nil:
 		return IgnoredHeartbeat
 	}
 	return ""
 }
 
-func (e *envelope) operation() (cdc.Op, error) {
-	switch string(e.op) {
+func operationOf(raw []byte) (cdc.Op, error) {
+	switch string(raw) {
 	case `"c"`, `"u"`, `"d"`, `"t"`, `"m"`, `"r"`:
-		return cdc.Op(e.op[1]), nil
+		return cdc.Op(raw[1]), nil
 	case "", "null":
 		return 0, errors.New("no change record: it has no op")
 	}
-	return 0, fmt.Errorf("op %.20q is not known", e.op)
+	return 0, fmt.Errorf("op %.20q is not known", raw)
 }
 
 // transactionIn reads Debezium's transaction block: zero where there is none.
 func (e *envelope) transactionIn() (id []byte, order int64) {
-	if isNull(e.transaction) {
+	if isNull(e.at[envTransaction]) {
 		return nil, 0
 	}
-	m := members{s: scanner{b: e.transaction}}
+	m := members{s: scanner{b: e.at[envTransaction]}}
 	for {
 		name, value, ok, err := m.next()
 		if err != nil || !ok {
@@ -154,64 +172,92 @@ func (e *envelope) transactionIn() (id []byte, order int64) {
 
 // source are the members of the source block that are read.
 type source struct {
-	connector, name, db, schema, table []byte
-	snapshot, tsMillis, tsMicros       []byte
-	gtid, file, pos, txID, lsn, ours   []byte
-	marker                             marker
+	at     [srcMembers][]byte
+	marker marker
 }
 
-func (s *source) place(name []byte) *[]byte {
+const (
+	srcConnector = iota
+	srcName
+	srcDB
+	srcSchema
+	srcTable
+	srcSnapshot
+	srcTSMillis
+	srcTSMicros
+	srcGTID
+	srcFile
+	srcPos
+	srcTxID
+	srcLSN
+	srcOurs
+	srcMembers
+)
+
+func sourcePlace(name []byte) int {
 	switch string(name) {
 	case "connector":
-		return &s.connector
+		return srcConnector
 	case "name":
-		return &s.name
+		return srcName
 	case "db":
-		return &s.db
+		return srcDB
 	case "schema":
-		return &s.schema
+		return srcSchema
 	case "table":
-		return &s.table
+		return srcTable
 	case "snapshot":
-		return &s.snapshot
+		return srcSnapshot
 	case "ts_ms":
-		return &s.tsMillis
+		return srcTSMillis
 	case "ts_us":
-		return &s.tsMicros
+		return srcTSMicros
 	case "gtid":
-		return &s.gtid
+		return srcGTID
 	case "file":
-		return &s.file
+		return srcFile
 	case "pos":
-		return &s.pos
+		return srcPos
 	case "txId":
-		return &s.txID
+		return srcTxID
 	case "lsn":
-		return &s.lsn
+		return srcLSN
 	case "invalidator":
-		return &s.ours
+		return srcOurs
 	}
-	return nil
+	return nowhere
 }
 
 // parse reads the source block that comes next, and returns its text. What is no object is passed over.
-func (s *source) parse(in *scanner) (raw []byte, err error) {
+func (s *source) parse(in *scanner, h *hints) (raw []byte, err error) {
 	if in.space(); in.i >= len(in.b) || in.b[in.i] != '{' {
 		return in.raw()
 	}
+	start := in.i
 	m := members{s: *in, inner: true}
 	for {
-		name, value, ok, err := m.next()
-		if err == nil && ok {
-			err = put(s.place(name), name, value)
+		name, place, ok, err := m.hinted(h)
+		if err == nil && !ok {
+			*in = m.s
+			return in.b[start:in.i], nil
+		}
+		var value []byte
+		if err == nil {
+			if place == unseen {
+				place = sourcePlace(name)
+				m.learn(h, name, place)
+			}
+			if place == srcOurs { // which is read afterwards
+				value, err = m.s.object()
+			} else {
+				value, err = m.s.raw()
+			}
+		}
+		if err == nil && place >= 0 {
+			err = put(&s.at[place], name, value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading source: %w", err)
-		}
-		if !ok {
-			raw = in.b[in.i:m.s.i]
-			*in = m.s
-			return raw, nil
 		}
 	}
 }
@@ -219,7 +265,7 @@ func (s *source) parse(in *scanner) (raw []byte, err error) {
 // isSnapshot reports whether the row was read by a snapshot of the whole table. An incremental snapshot's own rows have op
 // r; the mark on anything else is of the stream beside it.
 func (s *source) isSnapshot() bool {
-	switch string(s.snapshot) {
+	switch string(s.at[srcSnapshot]) {
 	case "", "null", "false", `"false"`, `"incremental"`:
 		return false
 	}
@@ -227,31 +273,31 @@ func (s *source) isSnapshot() bool {
 }
 
 func (s *source) time() time.Time {
-	if us := intOf(s.tsMicros); us > 0 {
+	if us := intOf(s.at[srcTSMicros]); us > 0 {
 		return time.UnixMicro(us).UTC()
 	}
-	if ms := intOf(s.tsMillis); ms > 0 {
+	if ms := intOf(s.at[srcTSMillis]); ms > 0 {
 		return time.UnixMilli(ms).UTC()
 	}
 	return time.Time{}
 }
 
 func (s *source) tx(t *texts) string {
-	if !isNull(s.gtid) {
-		return t.of(s.gtid)
+	if !isNull(s.at[srcGTID]) {
+		return t.of(s.at[srcGTID])
 	}
-	return t.of(s.txID)
+	return t.of(s.at[srcTxID])
 }
 
 func (s *source) position(t *texts) cdc.Position {
-	p := cdc.Position{File: t.of(s.file)}
-	if pos := intOf(s.pos); pos > 0 {
+	p := cdc.Position{File: t.of(s.at[srcFile])}
+	if pos := intOf(s.at[srcPos]); pos > 0 {
 		p.Pos = uint64(pos)
 	}
-	if isNull(s.lsn) {
+	if isNull(s.at[srcLSN]) {
 		return p
 	}
-	if lsn, err := strconv.ParseUint(view(s.lsn), 10, 64); err == nil {
+	if lsn, err := strconv.ParseUint(view(s.at[srcLSN]), 10, 64); err == nil {
 		p.LSN = t.lsn(lsn)
 	}
 	return p
@@ -297,7 +343,7 @@ type table struct {
 func (d *Decoder) tableOf(s *source) *table {
 	var buf [160]byte
 	key := buf[:0]
-	for _, part := range [...][]byte{s.connector, s.name, s.db, s.schema, s.table} {
+	for _, part := range [...][]byte{s.at[srcConnector], s.at[srcName], s.at[srcDB], s.at[srcSchema], s.at[srcTable]} {
 		key = append(append(key, part...), ',')
 	}
 	if t, ok := d.tables.get(key); ok {
@@ -307,12 +353,12 @@ func (d *Decoder) tableOf(s *source) *table {
 }
 
 func newTable(s *source) *table {
-	t := &table{source: textOf(s.name), connector: cdc.Connector(textOf(s.connector))}
-	t.id.Table = textOf(s.table)
-	if mysqlLike(t.connector) || isNull(s.schema) {
-		t.id.Schema = textOf(s.db)
+	t := &table{source: textOf(s.at[srcName]), connector: cdc.Connector(textOf(s.at[srcConnector]))}
+	t.id.Table = textOf(s.at[srcTable])
+	if mysqlLike(t.connector) || isNull(s.at[srcSchema]) {
+		t.id.Schema = textOf(s.at[srcDB])
 	} else {
-		t.id.Database, t.id.Schema = textOf(s.db), textOf(s.schema)
+		t.id.Database, t.id.Schema = textOf(s.at[srcDB]), textOf(s.at[srcSchema])
 	}
 	return t
 }

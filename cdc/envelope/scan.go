@@ -74,10 +74,45 @@ func (s *scanner) end() error {
 func (s *scanner) raw() ([]byte, error) {
 	s.space()
 	start := s.i
+	if n := plainLen(s.b[start:]); n > 0 {
+		s.i += n
+		return s.b[start:s.i], nil
+	}
 	if err := s.skip(0); err != nil {
 		return nil, err
 	}
 	return s.b[start:s.i], nil
+}
+
+// plainLen is the length of the short text or whole number that b begins with, which most values are; 0 where it begins with
+// anything else, or with what must be looked at closer.
+func plainLen(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	if b[0]-'1' < 9 {
+		for i := 1; i < len(b); i++ {
+			if c := b[i]; c-'0' >= 10 {
+				if c == ',' || c == '}' {
+					return i
+				}
+				return 0
+			}
+		}
+		return 0
+	}
+	if b[0] != '"' {
+		return 0
+	}
+	for i := 1; len(b)-i >= 8; i += 8 {
+		if m := marks(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			if i += bits.TrailingZeros64(m) / 8; b[i] == '"' {
+				return i + 1
+			}
+			return 0
+		}
+	}
+	return 0
 }
 
 // object is raw for what is read afterwards, or never: of an object it looks at brackets and strings alone, which is faster.
@@ -297,6 +332,7 @@ type members struct {
 	s       scanner
 	started bool
 	inner   bool // more may follow the object
+	n, from int  // which member is the next to be hinted, and where the last one's name began
 }
 
 // next returns the next member: its name, unescaped, and its value's text. ok is false at the object's end, and on error.

@@ -17,6 +17,8 @@ type schema struct {
 	raw  []byte
 	row  map[string]*field // the columns of before and after, or of a key
 	plan lastPlan
+
+	names []string // of an Avro record's fields; nil of anything else
 }
 
 type lastSchema struct{ atomic.Pointer[schema] }

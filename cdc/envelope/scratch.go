@@ -18,16 +18,18 @@ type Scratch struct {
 	// Room that is kept from record to record. Whoever takes a part of it empties it first.
 	rows   [3]cdc.Row // by rowBefore, rowAfter and rowOld
 	texts  texts
-	avro   [2][]byte // the JSON of Avro's parts, by part
+	avro   [2][]byte    // the JSON of Avro's parts, by part
+	images [2]avroImage // by rowBefore and rowAfter
+	hints  recordHints
 	kinds  []ownKind
 	others []int    // of a sentCheck
 	names  []string // of the last tombstone's key; never written again
 }
 
 const (
-	rowBefore = iota
-	rowAfter
-	rowOld // Maxwell's, before it is laid over data
+	rowBefore = envBefore
+	rowAfter  = envAfter
+	rowOld    = rowAfter + 1 // Maxwell's, before it is laid over data
 )
 
 var rowNames = [...]string{rowBefore: "before", rowAfter: "after"}
@@ -43,10 +45,12 @@ func (s *Scratch) Reset() {
 		clear(row)
 	}
 	s.texts.reset()
+	s.hints.forget()
 	for i, b := range s.avro {
-		if cap(b) > maxKept {
+		if s.avro[i] = b[:0]; cap(b) > maxKept {
 			s.avro[i] = nil
 		}
+		s.images[i].of, s.images[i].body = nil, nil
 	}
 }
 

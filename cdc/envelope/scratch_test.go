@@ -3,6 +3,7 @@ package envelope_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -99,6 +100,35 @@ func TestScratchHoldsNothingOfTheLastRecord(t *testing.T) {
 	})
 	if changes < 300 {
 		t.Errorf("%d changes were compared: the records are not read", changes)
+	}
+}
+
+// Records of tables by turns, more of them than a Scratch remembers, allocate nothing either.
+func TestTablesByTurnsAllocateNothing(t *testing.T) {
+	var recs []envelope.Record
+	cols := map[string]*cdc.Columns{}
+	for i := range 12 {
+		table := fmt.Sprintf("t%d", i)
+		cols[table] = cdc.NewColumns([]cdc.Column{{Name: "id", Type: "bigint"}, {Name: "email", Type: "varchar(200)"}})
+		rec := debezium(cdc.MySQL, "", `"x"`)
+		rec.Value = bytes.Replace(rec.Value, []byte(`"id":`), fmt.Appendf(nil, `"c%s":1,"email":"a@x.test","d%d":null,"id":`, strings.Repeat("x", i), i), 1)
+		rec.Value = bytes.Replace(rec.Value, []byte(`"table":"zoo"`), fmt.Appendf(nil, `"table":%q`, table), 1)
+		recs = append(recs, rec)
+	}
+	d := decoder(t, func(_ string, id cdc.TableID) *cdc.Columns { return cols[id.Table] })
+	for _, n := range []int{1, 2, len(recs)} {
+		var s envelope.Scratch
+		read := 0
+		allocated := testing.AllocsPerRun(50, func() {
+			for _, rec := range recs[:n] {
+				if c, _, err := d.DecodeInto(context.Background(), rec, &s); err == nil && c != nil && c.After[1].S == "a@x.test" {
+					read++
+				}
+			}
+		})
+		if allocated > 0 || read != 51*n {
+			t.Errorf("%d tables: %v allocations, %d records read", n, allocated, read)
+		}
 	}
 }
 

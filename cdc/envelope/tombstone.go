@@ -33,7 +33,7 @@ func (r *reading) tombstone() (*cdc.RowChange, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	r.s.names = fieldNames(d, rec, r.s.names)
+	r.s.names = fieldNames(d, rec, r.s.names, &r.s.hints.table(r.cols).names)
 	r.s.change = cdc.RowChange{
 		Source: source, Connector: d.conf.Connector, TableID: id, Op: cdc.Tomb, Columns: r.cols, KeyColumns: r.s.names, Before: row,
 	}
@@ -46,7 +46,7 @@ func (r *reading) keyNames() []string {
 	if p := r.table.key.Load(); p != nil {
 		last = *p
 	}
-	names := fieldNames(r.d, &r.rec, last)
+	names := fieldNames(r.d, &r.rec, last, &r.s.hints.table(r.cols).names)
 	if len(names) > 0 && (len(last) == 0 || &names[0] != &last[0]) {
 		kept := names
 		r.table.key.Store(&kept)
@@ -55,9 +55,12 @@ func (r *reading) keyNames() []string {
 }
 
 // fieldNames reads the names of a key's fields: last itself where they are those; nil where the key is none of fields.
-func fieldNames(d *Decoder, rec *Record, last []string) []string {
+func fieldNames(d *Decoder, rec *Record, last []string, h *hints) []string {
 	if isNull(rec.Key) {
 		return nil
+	}
+	if s := rec.schemas[inKey]; s != nil && s.names != nil && d.conf.Format != Maxwell {
+		return s.names
 	}
 	payload, _, err := d.unwrap(rec, inKey)
 	if err != nil {
@@ -67,8 +70,14 @@ func fieldNames(d *Decoder, rec *Record, last []string) []string {
 	n, same := 0, true
 	m := members{s: scanner{b: payload}}
 	for {
-		name, _, ok, err := m.next()
-		if ok && d.conf.Format == Maxwell {
+		name, place, ok, err := m.hinted(h)
+		if ok && place == unseen {
+			m.learn(h, name, nowhere)
+		}
+		if ok {
+			_, err = m.s.raw()
+		}
+		if ok && err == nil && d.conf.Format == Maxwell {
 			if name, ok = bytes.CutPrefix(name, maxwellKey); !ok {
 				continue
 			}

@@ -81,12 +81,17 @@ func (f *Feeder) checkHost(c *conn) (found []cdc.Finding, err error) {
 	return found, nil
 }
 
-// refuse is what Run asks before it starts: a source that fails it would be read without an error and give nothing.
+// refuse is what Run asks before it starts: a source that fails it would be read without an error and give nothing. What the
+// log will say only in part is a warning.
 func (f *Feeder) refuse(s *server) error {
-	for _, x := range f.checkLog(s) {
+	found := f.checkLog(s)
+	for _, x := range found {
 		if x.Severity == cdc.SeverityError {
 			return f.fail(errors.New(x.What), x.Hint, false)
 		}
+	}
+	for _, x := range found {
+		f.log.Warn(x.What, "hint", x.Hint)
 	}
 	return nil
 }

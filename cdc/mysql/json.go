@@ -57,28 +57,8 @@ func (d *jsonDecoder) text(doc string) (string, error) {
 	}
 	if len(e.Rows) == 1 && len(e.Rows[0]) == 1 {
 		if s, ok := e.Rows[0][0].(string); ok {
-			return spaced(s), nil
+			return spaced(s, numbersOf(doc))
 		}
 	}
 	return "", errors.New("no document")
-}
-
-// spaced puts MySQL's blanks behind the commas and colons of a document, but not within its strings.
-func spaced(doc string) string {
-	out := make([]byte, 0, len(doc)+len(doc)/8)
-	quoted := false
-	for i := 0; i < len(doc); i++ {
-		b := doc[i]
-		out = append(out, b)
-		switch {
-		case quoted && b == '\\' && i+1 < len(doc):
-			i++
-			out = append(out, doc[i])
-		case b == '"':
-			quoted = !quoted
-		case !quoted && (b == ',' || b == ':'):
-			out = append(out, ' ')
-		}
-	}
-	return string(out)
 }

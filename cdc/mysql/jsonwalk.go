@@ -7,7 +7,12 @@ const maxJSONDepth = 100
 
 // jsonWalk follows a binary JSON document's offsets as a decoder would, and counts. The driver's decoder trusts them: a
 // document that points at itself would keep it busy for ever.
-type jsonWalk struct{ budget int }
+type jsonWalk struct {
+	budget  int
+	doubles bool     // it has met a double
+	keep    bool     // it gathers numbers
+	numbers []string // see number
+}
 
 // isFinite says whether a document has no more parts than a document of its size can have.
 func isFinite(doc string) bool {
@@ -20,7 +25,7 @@ func (w *jsonWalk) follow(kind byte, data string, depth int) bool {
 		return false
 	}
 	if kind > replication.JSONB_LARGE_ARRAY {
-		return true // a scalar, whose length the decoder checks
+		return w.number(kind, data) // a scalar, whose length the decoder checks
 	}
 	large := kind == replication.JSONB_LARGE_OBJECT || kind == replication.JSONB_LARGE_ARRAY
 	width := 2
@@ -41,6 +46,7 @@ func (w *jsonWalk) follow(kind byte, data string, depth int) bool {
 			return false
 		}
 		if isInline(child, large) {
+			w.number(child, "")
 			continue
 		}
 		if at >= size || !w.follow(child, data[at:size], depth+1) {

@@ -2,11 +2,55 @@ package mysql
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
+
+	"invalidator/cdc"
 )
+
+// A cloud's server may log a row with a column that its schema does not show. Where the event names its columns they line up;
+// where it does not, the table is refused and no value moves by one.
+func TestA18OneColumnMoreThanTheSchema(t *testing.T) {
+	long, varchar := byte(mysql.MYSQL_TYPE_LONGLONG), byte(mysql.MYSQL_TYPE_VARCHAR)
+	event := func(names ...string) *replication.TableMapEvent {
+		e := &replication.TableMapEvent{Schema: []byte("shop"), Table: []byte("u"), ColumnCount: 3, ColumnType: []byte{long, long, varchar},
+			ColumnMeta: []uint16{0, 0, 40}, SignednessBitmap: []byte{0b1000_0000}}
+		for _, n := range names {
+			e.ColumnName = append(e.ColumnName, []byte(n))
+		}
+		if names != nil {
+			e.PrimaryKey, e.DefaultCharset = []uint64{0}, []uint64{45}
+		}
+		return e
+	}
+	srv := &server{collations: map[uint64]string{45: "utf8mb4"}}
+	schema := &tableSchema{columns: []schemaColumn{
+		{name: "n", dataType: "bigint", columnType: "bigint"}, {name: "email", dataType: "varchar", columnType: "varchar(10)", charset: "utf8mb4"}}}
+
+	l, err := newLayout(cdc.TableID{Schema: "shop", Table: "u"}, event("my_row_id", "n", "email"), srv, nil, schema, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := rowDecoder{layout: l}
+	row, err := d.image(&cursor{s: "\x00" + "\xff\xff\xff\xff\xff\xff\xff\xff" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x03a@x"}, "\x07", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i, v := range row {
+		got = append(got, l.columns.List[i].Name+"="+v.Text())
+	}
+	if want := []string{"my_row_id=18446744073709551615", "n=7", "email=a@x"}; !slices.Equal(got, want) || !slices.Equal(l.key, []string{"my_row_id"}) {
+		t.Errorf("got %q by %q, want %q", got, l.key, want)
+	}
+
+	if l, err := newLayout(cdc.TableID{Schema: "shop", Table: "u"}, event(), srv, nil, schema, nil); err == nil || !strings.Contains(err.Error(), "not what the log holds") {
+		t.Errorf("without names: %v, %v", l, err)
+	}
+}
 
 // Old servers give YEAR no sign bit, newer ones do; the number of bits says which, or else nothing does.
 func TestSignsBehindAYear(t *testing.T) {

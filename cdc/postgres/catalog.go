@@ -93,18 +93,19 @@ func askRelation(ctx context.Context, conn *pgx.Conn, m relationMessage) (d desc
 type tableInfo struct {
 	Schema, Table string
 	OID           uint32
-	Root          uint32 // the partitioned table at the top, of a partition; else 0
-	Member        uint32 // its row in pg_publication_rel; 0 where the publication does not list it by name
-	Links         string // the transactions that attached it, and what it is in, to Root
-	Born          bool   // a partition that was made as one, and so was all that it is in
-	Foreign       bool   // its rows are on another server
-	Partitioned   bool   // the table itself holds no rows
-	Partition     bool   // of another table
-	Unlogged      bool   // its changes are in no log
-	Identity      string // pg_class.relreplident: d default, n nothing, f full, i index
-	HasIdentity   bool   // updates and deletes can be logged: C4 where not
-	Owned         bool   // we may add it to a publication
-	Generated     []string
+	Root          uint32   // the partitioned table at the top, of a partition; else 0
+	Member        uint32   // its row in pg_publication_rel; 0 where the publication does not list it by name
+	Links         string   // the transactions that attached it, and what it is in, to Root
+	Born          bool     // a partition that was made as one, and so was all that it is in
+	Foreign       bool     // its rows are on another server
+	Partitioned   bool     // the table itself holds no rows
+	Partition     bool     // of another table
+	Unlogged      bool     // its changes are in no log
+	Identity      string   // pg_class.relreplident: d default, n nothing, f full, i index
+	HasIdentity   bool     // updates and deletes can be logged: C4 where not
+	Owned         bool     // we may add it to a publication
+	From18        bool     // the server can publish stored generated columns: Postgres 18 and newer
+	Unsendable    []string // generated columns that are not sent, or would not be if the table were published now
 	Listed        bool     // a member of the publication by its own name
 	Published     bool     // the publication sends its changes under its own name
 	Columns       []string // every column
@@ -115,6 +116,7 @@ type tableInfo struct {
 	LeafTables    []string // of the leaf partitions
 	LeafOIDs      []uint32 // of the leaf partitions
 	LeafBorn      []bool   // of the leaf partitions: as Born
+	leafStopped   string   // a leaf partition's column, as schema.table.column, that is as stopped says; not in the catalogue itself
 }
 
 func (t tableInfo) String() string  { return t.Schema + "." + t.Table }
@@ -141,13 +143,48 @@ func (t tableInfo) leaves() []tableName {
 	return all
 }
 
+// oldRowInPart reports whether the log holds only some columns of the rows that updates and deletes meet.
+func (t tableInfo) oldRowInPart() bool { return t.Identity != "f" && !t.Partitioned }
+
+// stopped names a column for want of which the server refuses updates and deletes of the table once it is published: Postgres 18
+// does so under FULL identity, which takes in every generated column. Of a partitioned table its partitions' identities count,
+// which are published with it. Empty for none.
+func (t tableInfo) stopped() string {
+	switch {
+	case t.Partitioned:
+		return t.leafStopped
+	case t.From18 && t.Identity == "f" && len(t.Unsendable) > 0:
+		return t.Unsendable[0]
+	}
+	return ""
+}
+
+// stopAbove fills in leafStopped. all holds every partition of a table that it holds.
+func stopAbove(all []tableInfo) {
+	stopped := map[uint32]string{}
+	for _, t := range all {
+		if column := t.stopped(); column != "" {
+			stopped[t.OID] = t.String() + "." + column
+		}
+	}
+	for i := range all {
+		for _, leaf := range all[i].LeafOIDs {
+			if all[i].leafStopped == "" {
+				all[i].leafStopped = stopped[leaf]
+			}
+		}
+	}
+}
+
 func (t tableInfo) id(database string) cdc.TableID {
 	return cdc.TableID{Database: database, Schema: t.Schema, Table: t.Table}
 }
 
-// $1 is the publication, $2 a table that is asked for alone, with its partitions; 0 asks for all. An index serves as identity only where it is valid and checked at once. A partitioned table is
-// published for its partitions, those to come too: they inherit its primary key, but no other identity. A partition was made
-// as one where the same transaction made its row type and attached it.
+// $1 is the publication, $2 a table that is asked for alone, with its partitions; 0 asks for all. Before 18 no server publishes
+// generated columns, whatever pg_publication_tables says; a publication that is still to be made will send the stored ones. An
+// index serves as identity only where it is valid and checked at once. A partitioned table is published for its partitions, those
+// to come too: they inherit its primary key, but no other identity. A partition was made as one where the same transaction made
+// its row type and attached it.
 const listTables = `
 WITH identity AS (
     SELECT c.oid, c.relreplident = 'f' AND c.relkind = 'r' OR EXISTS (
@@ -171,8 +208,12 @@ SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN 
        c.relkind = 'f', c.relkind = 'p', c.relispartition, c.relpersistence = 'u', c.relreplident::text,
        identity.ok AND coalesce(leaves.ok, true),
        pg_has_role(c.relowner, 'USAGE'),
+       server.from18,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
-             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> ''
+             AND NOT (server.from18 AND CASE WHEN t.tablename IS NOT NULL THEN a.attname = ANY (t.attnames)
+                      ELSE a.attgenerated = 's' AND NOT EXISTS (SELECT FROM pg_publication p WHERE p.pubname = $1 AND to_jsonb(p) ->> 'pubgencols' <> 's') END)
+             ORDER BY a.attnum),
        r.oid IS NOT NULL,
        t.tablename IS NOT NULL,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
@@ -181,6 +222,7 @@ SELECT n.nspname::text, c.relname::text, c.oid, CASE WHEN c.relispartition THEN 
        t.rowfilter IS NOT NULL, coalesce(t.rowfilter, ''),
        coalesce(leaves.schemas, '{}'), coalesce(leaves.names, '{}'), coalesce(leaves.oids, '{}'), coalesce(leaves.born, '{}')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN identity ON identity.oid = c.oid
+CROSS JOIN (SELECT current_setting('server_version_num')::int >= 180000 AS from18) server
 LEFT JOIN link ON link.oid = c.oid LEFT JOIN leaves ON leaves.oid = c.oid
 LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1)
 LEFT JOIN pg_publication_tables t ON t.pubname = $1 AND t.schemaname = n.nspname AND t.tablename = c.relname
@@ -210,6 +252,7 @@ func listTablesOf(ctx context.Context, conn querier, publication string, one uin
 	defer cancel()
 	rows, _ := conn.Query(ctx, listTables, publication, one)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tableInfo])
+	stopAbove(all)
 	return all, during("listing tables", err)
 }
 

@@ -34,9 +34,8 @@ func rank(s cdc.Severity) int {
 }
 
 type checker struct {
-	f       *Feeder
-	version int
-	found   []cdc.Finding
+	f     *Feeder
+	found []cdc.Finding
 }
 
 func (c *checker) add(s cdc.Severity, table, column, hint, format string, args ...any) {
@@ -56,7 +55,6 @@ func (c *checker) all(ctx context.Context, host string, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	c.version = server.Version
 	c.transport(host)
 	if err := c.f.fit(server); err != nil {
 		c.refused(err)

@@ -21,9 +21,8 @@ func (c *checker) tables(ctx context.Context, conn *pgx.Conn, server serverInfo,
 	for _, t := range all {
 		if c.f.matches(t.name()) {
 			tables = append(tables, t)
-		} else if t.Published && !t.HasIdentity {
-			c.add(cdc.SeverityError, t.String(), "", c.f.unfit(t).Hint,
-				"publication %s holds it, though we do not feed it, and it has no replica identity: its updates and deletes fail now (SQLSTATE 55000)", c.f.cfg.Publication)
+		} else if e := c.f.unfit(t); e != nil && t.Published {
+			c.add(cdc.SeverityError, t.String(), "", e.Hint, "%v; publication %s holds it, though we do not feed it: its updates and deletes fail now", e.Err, c.f.cfg.Publication)
 		}
 	}
 	if len(tables) == 0 {
@@ -96,7 +95,7 @@ func (c *checker) table(t tableInfo, pub *publicationInfo) {
 		c.add(cdc.SeverityError, t.String(), "", e.Hint, "%s", what)
 		return
 	}
-	if t.Identity != "f" && !t.Partitioned {
+	if t.oldRowInPart() {
 		c.add(cdc.SeverityWarning, t.String(), "", fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table)),
 			"its replica identity is its key: the old values of other columns can never be known, nor a large value that an update left alone")
 	}
@@ -112,23 +111,16 @@ func (c *checker) table(t tableInfo, pub *publicationInfo) {
 		c.add(partial, t.String(), "", "publish the table without WHERE, or accept it with allow_partial", "publication %s sends only the rows that its filter lets through: %s", c.f.cfg.Publication, t.Filter)
 	}
 	for _, column := range t.Columns {
-		if !slices.Contains(t.Sent, column) && !slices.Contains(t.Generated, column) {
+		if !slices.Contains(t.Sent, column) && !slices.Contains(t.Unsendable, column) {
 			c.add(partial, t.String(), column, "publish the table without a column list, or name it there, or accept it with allow_partial", "publication %s does not send it", c.f.cfg.Publication)
 		}
 	}
 }
 
-// generated looks at generated columns: before 18 no server publishes them, whatever pg_publication_tables says.
+// generated looks at generated columns.
 func (c *checker) generated(t tableInfo) {
-	for _, column := range t.Generated {
-		if c.version >= 180000 && t.Published && slices.Contains(t.Sent, column) {
-			continue
-		}
+	for _, column := range t.Unsendable {
 		c.add(cdc.SeverityWarning, t.String(), column, "name the columns that it is made of instead", "it is generated, and generated columns are not published")
-		if c.version >= 180000 && t.Identity == "f" {
-			c.add(cdc.SeverityError, t.String(), column, "publish it (publish_generated_columns = stored), or take another replica identity",
-				"under REPLICA IDENTITY FULL, updates and deletes of a published table fail where a generated column is not published")
-		}
 	}
 }
 

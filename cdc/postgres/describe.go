@@ -55,7 +55,7 @@ func (f *Feeder) describeTables(ctx context.Context, conn *pgx.Conn, include *cd
 		}
 		for _, c := range columns {
 			if c.Schema == t.Schema && c.Table == t.Table {
-				d.Columns = append(d.Columns, f.describeColumn(t, c, server.Version))
+				d.Columns = append(d.Columns, f.describeColumn(t, c))
 			}
 		}
 		tables = append(tables, d)
@@ -107,11 +107,11 @@ func listColumns(ctx context.Context, conn *pgx.Conn) ([]columnInfo, error) {
 	return columns, during("listing columns", err)
 }
 
-func (f *Feeder) describeColumn(t tableInfo, c columnInfo, version int) cdc.ColumnInfo {
+func (f *Feeder) describeColumn(t tableInfo, c columnInfo) cdc.ColumnInfo {
 	d := cdc.ColumnInfo{Column: cdc.Column{Name: c.Name, Type: c.Type, Key: c.Key}}
 	sent := t.Published && slices.Contains(t.Sent, c.Name)
 	switch {
-	case slices.Contains(t.Generated, c.Name) && (version < 180000 || !sent):
+	case slices.Contains(t.Unsendable, c.Name):
 		d.Unsent = cdc.Lack{What: "it is generated, and generated columns are not published", Hint: "name the columns that it is made of instead"}
 	case t.Published && !sent:
 		d.Unsent = cdc.Lack{What: fmt.Sprintf("publication %s does not send it", f.cfg.Publication), Hint: "publish the table without a column list, or name it there"}

@@ -29,10 +29,11 @@
 //
 // The publication, if it is missing, of the tables that Include chooses: never FOR ALL TABLES, and marked as ours by its
 // comment. At each start and every minute, tables that match by then are added to a publication of ours. Another's publication
-// is never altered. A table whose updates and deletes would fail once it is published (no primary key, no other replica
-// identity) is left out by name, and so, until the next look, is one that stays locked while it is added. Then the slot, in
-// this order, because a slot that is older than its publication can never be read: from 17 on as a failover slot. Where the
-// role may not, the error holds the statements.
+// is never altered. From Postgres 18 on ours sends stored generated columns too; before, no publication does. A table whose
+// updates and deletes would fail once it is published (no primary key and no other replica identity, or on 18 a FULL one with
+// a generated column that is not sent) is left out by name, and so, until the next look, is one that stays locked while it is
+// added. Then the slot, in this order, because a slot that is older than its publication can never be read: from 17 on as a
+// failover slot. Where the role may not, the error holds the statements.
 //
 // A partitioned table's changes carry the names of its partitions (publish_via_partition_root is off, its default): Include
 // and mappings have to choose those. Check says where they do not.

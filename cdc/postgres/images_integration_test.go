@@ -3,14 +3,17 @@
 package postgres
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"invalidator/cdc"
 )
 
-// What an update tells of the old row depends on the table's replica identity; Check says which old values can never be known.
-func TestC3OldRowsByIdentity(t *testing.T) {
+// What an update tells of the old row depends on the table's replica identity, also where its key changes; Check says which old
+// values can never be known.
+func TestC1C3OldRowsByIdentity(t *testing.T) {
 	d := newDB(t)
 	d.exec(
 		"CREATE TABLE def (id int PRIMARY KEY, email text)",
@@ -53,6 +56,22 @@ d keyless {a=1 b=NULL} -`)
 		wantFinding(t, found, cdc.SeverityWarning, table, "old values of other columns can never be known")
 	}
 	wantNoFinding(t, found, "public.whole")
+}
+
+// A table whose old rows are known in part is named when the feeder starts, one whose identity is whole is not.
+func TestC3StartWarnsOfTheIdentity(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE def (id int PRIMARY KEY, email text)",
+		"CREATE TABLE ix (id int PRIMARY KEY, email text NOT NULL UNIQUE)", "ALTER TABLE ix REPLICA IDENTITY USING INDEX ix_email_key",
+		"CREATE TABLE whole (id int PRIMARY KEY, email text)", "ALTER TABLE whole REPLICA IDENTITY FULL")
+	var log bytes.Buffer
+	f := d.feeder("public.*")
+	f.log = slog.New(slog.NewTextHandler(&log, nil))
+	d.start(f, cdc.Position{}).stop()
+	want := `level=WARN msg="the old values of columns outside of the replica identity can never be known, nor large values that an update left alone" tables="public.def, public.ix" hint="ALTER TABLE … REPLICA IDENTITY FULL`
+	if n := strings.Count(log.String(), want); n != 1 {
+		t.Errorf("said %d times in\n%s", n, log.String())
+	}
 }
 
 // A large value that an update left alone is in the log only under REPLICA IDENTITY FULL.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,7 @@ func (f *Feeder) ensurePublication(ctx context.Context, s *session) error {
 			f.log.Error("a table cannot be fed", "table", t.String(), "error", e.Err, "hint", e.Hint)
 		}
 	}
+	f.warnOfIdentity(tables)
 	missing := unpublished(tables, pub)
 	if pub != nil {
 		for _, t := range missing {
@@ -95,6 +97,15 @@ func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo,
 }
 
 func (f *Feeder) matches(t tableName) bool { return f.cfg.Include.Match(t[0], t[1]) }
+
+// warnOfIdentity names the tables whose old rows the log holds only in part.
+func (f *Feeder) warnOfIdentity(tables []tableInfo) {
+	partly := slices.DeleteFunc(slices.Clone(tables), func(t tableInfo) bool { return !t.oldRowInPart() || f.unfit(t) != nil })
+	if len(partly) > 0 {
+		f.log.Warn("the old values of columns outside of the replica identity can never be known, nor large values that an update left alone",
+			"tables", names(partly), "hint", "ALTER TABLE … REPLICA IDENTITY FULL, where a mapping reads such columns")
+	}
+}
 
 func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) error {
 	add := f.addStatement([]tableInfo{t})
@@ -271,7 +282,7 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 	var missing []tableInfo
 	for _, t := range tables {
 		switch {
-		case t.Foreign || t.Unlogged || !t.HasIdentity:
+		case t.Foreign || t.Unlogged || !t.HasIdentity || t.stopped() != "":
 		case pub != nil && pub.ViaRoot && t.Partition: // its changes come as the partitioned table's
 		case pub != nil && (t.Listed || t.Published || pub.AllTables):
 		default:
@@ -281,8 +292,8 @@ func unpublished(tables []tableInfo, pub *publicationInfo) []tableInfo {
 	return missing
 }
 
-// unfit says why a table cannot be published, or nil. A table without an identity is not: its own application could then
-// no longer update or delete its rows.
+// unfit says why a table cannot be published, or nil. A table without an identity is not, nor one whose identity holds what is
+// not published: its own application could then no longer update or delete its rows.
 func (f *Feeder) unfit(t tableInfo) *cdc.SourceError {
 	e := &cdc.SourceError{Source: f.cfg.Name, Table: t.id(f.cfg.Database)}
 	full := fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL", quote(t.Schema, t.Table))
@@ -293,6 +304,14 @@ func (f *Feeder) unfit(t tableInfo) *cdc.SourceError {
 	case t.Unlogged:
 		e.Err = errors.New("it is unlogged: its changes are in no log")
 		e.Hint = fmt.Sprintf("ALTER TABLE %s SET LOGGED", quote(t.Schema, t.Table))
+	case t.stopped() != "":
+		whose := "its"
+		if t.Partitioned {
+			whose = "a partition's"
+		}
+		e.Err = fmt.Errorf("%s replica identity is FULL and generated column %s is not published: once published, updates and deletes there would fail (SQLSTATE 42P10)", whose, t.stopped())
+		e.Hint = fmt.Sprintf("ALTER PUBLICATION %s SET (publish_generated_columns = stored) where the column is stored, or take another replica identity",
+			quote(f.cfg.Publication))
 	case t.HasIdentity:
 		return nil
 	case t.Partitioned:

@@ -21,9 +21,10 @@ func (c checkCmd) Run(e *env) error {
 	}
 	errors, warnings := 0, 0
 	for _, f := range app.Check(e.ctx, cfg, e.log) {
-		if f.Severity == string(cdc.SeverityError) {
+		switch f.Severity {
+		case string(cdc.SeverityError):
 			errors++
-		} else {
+		case string(cdc.SeverityWarning):
 			warnings++
 		}
 		if c.JSON {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,6 +50,11 @@ type explained struct {
 	Skipped []explainedNot `json:"skipped"`
 	Ignored string         `json:"ignored,omitempty"`
 	Error   string         `json:"error,omitempty"`
+	Line    int            `json:"line,omitempty"` // of the input, from 1, with error
+
+	Also      []string `json:"also,omitempty"`      // of a truncate: the other tables that it empties
+	Flush     []string `json:"flush,omitempty"`     // of a truncate: the pools that it flushes
+	Unflushed []string `json:"unflushed,omitempty"` // and those of mappings that ignore it
 
 	Shadow     []explainedKey       `json:"shadow,omitempty"` // keys of templates in shadow: nothing is done with them
 	Conditions []explainedCondition `json:"conditions,omitempty"`
@@ -71,13 +77,13 @@ type explainedPlace struct {
 }
 
 type explainedKey struct {
-	Key      string      `json:"key"`
+	shownKey
 	Pool     string      `json:"pool"`
 	Team     string      `json:"team"`
 	Mapping  string      `json:"mapping"`
 	Template string      `json:"template"`
 	Action   string      `json:"action"`
-	Copies   []sink.Copy `json:"copies"`
+	Copies   []shownCopy `json:"copies"`
 }
 
 type explainedNot struct {
@@ -91,9 +97,6 @@ const maxExplainLine = 64 << 20
 
 // Run explains each record in turn; it fails when a record could not be decoded or a mapping file not be loaded.
 func (c explainCmd) Run(e *env) error {
-	if err := c.oneInput(); err != nil {
-		return err
-	}
 	var cfg *config.Config
 	if c.Topic != "" {
 		var err error
@@ -119,8 +122,8 @@ func (c explainCmd) Run(e *env) error {
 	return err
 }
 
-// oneInput refuses flags that contradict each other.
-func (c explainCmd) oneInput() error {
+// Validate refuses flags that contradict each other, before the command runs.
+func (c explainCmd) Validate() error {
 	switch {
 	case c.Hot != "" && c.Ring == "":
 		return errors.New("--hot needs --ring")
@@ -151,7 +154,7 @@ func (c explainCmd) row(e *env, x *explainer) error {
 func (c explainCmd) topic(e *env, x *explainer, cfg *config.Config) error {
 	since := time.Now().Add(-c.Since)
 	return app.ReadTopic(e.ctx, cfg, c.Topic, since, c.Follow, e.log, func(r changelog.TopicRecord) error {
-		out := x.explain(envelope.Record{Topic: c.Topic, Key: r.Key, Value: r.Value})
+		out := x.explain(e.ctx, envelope.Record{Topic: c.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
 		out.Place = &explainedPlace{r.Partition, r.Offset, r.Time.UTC()}
 		return c.print(e.stdout, out)
 	})
@@ -162,24 +165,30 @@ func (c explainCmd) lines(e *env, x *explainer) error {
 	if c.File != "" && c.File != "-" {
 		f, err := os.Open(c.File)
 		if err != nil {
-			return err
+			return misuse{err}
 		}
 		defer f.Close()
 		in = f
 	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxExplainLine)
+	n := 0
 	for lines.Scan() {
+		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
 		}
-		if err := c.print(e.stdout, x.explain(record(line))); err != nil {
+		out := x.explain(e.ctx, record(line))
+		if out.Error != "" {
+			out.Line = n
+		}
+		if err := c.print(e.stdout, out); err != nil {
 			return err
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading %s: %w", c.File, err)
+		return fmt.Errorf("reading line %d of %s: %w", n+1, cmp.Or(strings.TrimPrefix(c.File, "-"), "standard input"), err)
 	}
 	return nil
 }
@@ -243,10 +252,10 @@ func record(line []byte) envelope.Record {
 
 func newExplained() explained { return explained{Keys: []explainedKey{}, Skipped: []explainedNot{}} }
 
-func (x *explainer) explain(rec envelope.Record) explained {
+func (x *explainer) explain(ctx context.Context, rec envelope.Record) explained {
 	out := newExplained()
 	out.Topic = rec.Topic
-	row, ignored, err := x.decoder.Decode(rec)
+	row, ignored, err := x.decoder.DecodeContext(ctx, rec)
 	switch {
 	case err != nil:
 		out.Error, x.failed = err.Error(), true
@@ -260,7 +269,10 @@ func (x *explainer) explain(rec envelope.Record) explained {
 
 // change says what becomes of one change.
 func (x *explainer) change(out *explained, row *cdc.RowChange) {
-	if row.Table != "" {
+	if row.Op == cdc.Truncate {
+		all := row.Emptied()
+		out.Table, out.Also = all[0], all[1:]
+	} else if row.Table != "" {
 		out.Table = row.TableID.String()
 	}
 	out.Op = row.Op.String()
@@ -272,6 +284,7 @@ func (x *explainer) change(out *explained, row *cdc.RowChange) {
 	for _, k := range result.Shadow {
 		out.Shadow = append(out.Shadow, x.key(k))
 	}
+	out.Flush, out.Unflushed = poolsOf(result.Flush), poolsOf(result.Unflushed)
 	for _, s := range result.Skipped {
 		out.Skipped = append(out.Skipped, explainedNot{s.Template.Mapping, s.Template.Text, reason(s)})
 	}
@@ -285,9 +298,16 @@ func (x *explainer) change(out *explained, row *cdc.RowChange) {
 	}
 }
 
+func poolsOf(list []mapping.Emptied) (pools []string) {
+	for _, e := range list {
+		pools = append(pools, e.Pool)
+	}
+	return pools
+}
+
 func (x *explainer) key(k mapping.Key) explainedKey {
 	t := k.Template
-	return explainedKey{k.Text, t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)}
+	return explainedKey{showKey(k.Text), t.Pool, t.Team, t.Mapping, t.Text, string(t.Action), x.copies(k)}
 }
 
 // reason begins with one of mapping's closed set of words, and says the rest for a person.
@@ -305,11 +325,11 @@ func reason(s mapping.Skip) string {
 	return r
 }
 
-func (x *explainer) copies(k mapping.Key) []sink.Copy {
+func (x *explainer) copies(k mapping.Key) []shownCopy {
 	if x.topology == nil {
-		return []sink.Copy{}
+		return []shownCopy{}
 	}
-	return x.topology.AppendCopies(nil, k.Text, max(k.Template.Hot, x.hot.Copies(k.Text)))
+	return showCopies(x.topology.AppendCopies(nil, k.Text, max(k.Template.Hot, x.hot.Copies(k.Text))))
 }
 
 func (c explainCmd) print(w io.Writer, out explained) error {
@@ -321,18 +341,26 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 		fmt.Fprintf(&b, "%d/%d at %s: ", at.Partition, at.Offset, at.Time.Format(time.RFC3339))
 	}
 	switch {
+	case out.Error != "" && out.Line > 0:
+		fmt.Fprintf(&b, "line %d: error: %s\n", out.Line, out.Error)
 	case out.Error != "":
 		fmt.Fprintf(&b, "error: %s\n", out.Error)
 	case out.Ignored != "":
-		fmt.Fprintf(&b, "%s: ignored, %s\n", cmp.Or(out.Topic, out.Table), out.Ignored)
+		fmt.Fprintf(&b, "%s: ignored, %s\n", cmp.Or(out.Topic, out.Table, "a record"), out.Ignored)
 	default:
-		fmt.Fprintln(&b, strings.TrimSpace(out.Table+" "+opName(out.Op)))
+		fmt.Fprintln(&b, strings.TrimSpace(strings.Join(append([]string{out.Table}, out.Also...), ", ")+" "+opName(out.Op)))
 	}
 	for _, k := range out.Keys {
 		printKey(&b, "", k)
 	}
 	for _, k := range out.Shadow {
 		printKey(&b, "in shadow: ", k)
+	}
+	for _, pool := range out.Flush {
+		fmt.Fprintf(&b, "  flush pool %s: no row says which of its keys are stale\n", pool)
+	}
+	for _, pool := range out.Unflushed {
+		fmt.Fprintf(&b, "  pool %s stays as it is: on_truncate is ignore\n", pool)
 	}
 	for _, s := range out.Skipped {
 		fmt.Fprintf(&b, "  skipped %s (%s): %s\n", s.Template, s.Mapping, s.Reason)
@@ -350,9 +378,9 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 }
 
 func printKey(b *strings.Builder, mark string, k explainedKey) {
-	fmt.Fprintf(b, "  %s%s %-32s %s, mapping %s: %s\n", mark, k.Action, k.Key, k.Team, k.Mapping, k.Template)
+	fmt.Fprintf(b, "  %s%s %-32s %s, mapping %s: %s\n", mark, k.Action, sink.Show(k.Key), k.Team, k.Mapping, k.Template)
 	for _, cp := range k.Copies {
-		fmt.Fprintf(b, "      %-21s %s\n", cp.Node, cp.Key)
+		fmt.Fprintf(b, "      %-21s %s\n", cp.Node, sink.Show(cp.Key))
 	}
 }
 

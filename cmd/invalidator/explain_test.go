@@ -75,20 +75,42 @@ func TestExplainAsJSON(t *testing.T) {
 		`{"mapping":"user","template":"user:rank:{id}","when":"changed(score) && op == 'update'","result":"undecided","reason":"column score of the before image: the image does not hold the column"}]}`+"\n")
 }
 
+// A key that JSON cannot show has its bytes beside it, and each of its copies too; people see it quoted.
+func TestExplainABinaryKey(t *testing.T) {
+	files := map[string]string{
+		"mappings.d/a.yaml": "version: 1\nteam: a\npools: [u]\nreaders: meta\nbinary_keys: base64\nmappings: [{name: u, table: shop.users, keys: [{key: \"u:{id}\", hot: 1}]}]\n",
+		"ring.json":         `{"epoch":1,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n:1","zone":"a"}}]}`,
+	}
+	row := []string{"explain", "--ring", "ring.json", "--row", "shop.users", "--after", "{id: {hex: 00ff20}}"}
+	_, stdout, stderr := invoke(t, files, row...)
+	same(t, "stdout", stdout+stderr, `shop.users insert
+  delete "u:\x00\xff "                    a, mapping u: u:{id}
+      n:1                   "u:\x00\xff "
+      n:1                   "u:\x00\xff #1"
+`)
+	_, stdout, _ = invoke(t, files, append(row, "--json")...)
+	same(t, "stdout", stdout, `{"topic":"","table":"shop.users","op":"c","keys":[{"key":"u:\u0000\ufffd ","key_base64":"dToA/yA=","pool":"u","team":"a","mapping":"u","template":"u:{id}","action":"delete",`+
+		`"copies":[{"node":"n:1","key":"u:\u0000\ufffd ","key_base64":"dToA/yA="},{"node":"n:1","key":"u:\u0000\ufffd #1","key_base64":"dToA/yAjMQ=="}]}],"skipped":[]}`+"\n")
+}
+
 func TestExplainRefusesWhatContradicts(t *testing.T) {
 	files := map[string]string{"mappings.d/a.yaml": explainMappings, "hot.json": "{}"}
 	for want, args := range map[string][]string{
-		"--hot needs --ring":                                                            {"--hot", "hot.json"},
-		"--topic needs --config, which names the brokers":                               {"--topic", "t"},
-		"a file, --topic and --row exclude each other":                                  {"--row", "a.b", "--after", "{a: 1}", "file"},
-		"--before and --after need --row, the table that they are of":                   {"--before", "{a: 1}"},
+		"explain: --hot needs --ring":                                                   {"--hot", "hot.json"},
+		"explain: --topic needs --config, which names the brokers":                      {"--topic", "t"},
+		"explain: a file, --topic and --row exclude each other":                         {"--row", "a.b", "--after", "{a: 1}", "file"},
+		"explain: --before and --after need --row, the table that they are of":          {"--before", "{a: 1}"},
 		"reading the row: a row has neither before nor after":                           {"--row", "a.b"},
 		`reading the row: "users" is no table's name`:                                   {"--row", "users", "--after", "{a: 1}"},
 		"reading the row: after:1:5: column a is true, which no database shows":         {"--row", "a.b", "--after", "{a: true}"},
 		"reading the row: before:1:1: before must be columns with values, not the text": {"--row", "a.b", "--before", "a"},
 	} {
 		code, _, stderr := invoke(t, files, append([]string{"explain"}, args...)...)
-		if code != exitFailed || !strings.HasPrefix(stderr, "invalidator: "+want) {
+		wantCode := exitMisuse
+		if strings.HasPrefix(want, "reading the row") {
+			wantCode = exitFailed
+		}
+		if code != wantCode || !strings.HasPrefix(stderr, "invalidator: "+want) {
 			t.Errorf("%v: exit code %d, %s, want %s", args, code, stderr, want)
 		}
 	}
@@ -139,5 +161,20 @@ sources:
 	if code, stdout, stderr = invoke(t, files, "explain", "-c", "invalidator.yaml", "--topic", "flat", "--json"); code != exitOK ||
 		!strings.Contains(stdout, `"keys":[{"key":"user:8",`) || !strings.Contains(stdout, `"place":{"partition":0,"offset":0,"time":"20`) {
 		t.Errorf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+}
+
+// A record that cannot be read is told with its line, and the others are explained.
+func TestExplainNamesTheLineOfABrokenRecord(t *testing.T) {
+	dir := folder(t, map[string]string{"mappings.d/a.yaml": explainMappings,
+		"records": "\n{\"before\":null,\"after\":{\"id\":1},\"source\":{\"connector\":\"mysql\",\"name\":\"s\",\"db\":\"shop\",\"table\":\"x\"},\"op\":\"c\"}\nbroken\n"})
+	code, stdout, _ := invokeHere(t, dir, "explain", "records")
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	same(t, "stdout", stdout, "a record: ignored, unmapped\nline 3: error: decoding a record: not a JSON object\n")
+	_, stdout, _ = invokeHere(t, dir, "explain", "records", "--json")
+	if want := `"error":"decoding a record: not a JSON object","line":3}` + "\n"; !strings.HasSuffix(stdout, want) {
+		t.Errorf("got %s, want %s", stdout, want)
 	}
 }

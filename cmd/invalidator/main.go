@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -33,6 +34,7 @@ type cli struct {
 	Feed     feedCmd     `cmd:"" help:"Feed databases' logs into Kafka."`
 	Run      runCmd      `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
 	Check    checkCmd    `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
+	Status   statusCmd   `cmd:"" help:"Show the processes of the fleet and the mappings that each has in force; fail if something needs a person."`
 	Demo     demoCmd     `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
 	Gap      gapCmd      `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
 	Explain  explainCmd  `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
@@ -56,6 +58,9 @@ type configFlag struct {
 }
 
 func (f configFlag) load() (*config.Config, error) { return config.Load(f.Config) }
+
+// misuse is a command line that asks for what there is not, found out only when the command ran. It ends it with exit code 2.
+type misuse struct{ error }
 
 // errFailed ends a command with exit code 1 when what there was to say has been said.
 var errFailed = errors.New("failed")
@@ -88,7 +93,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "invalidator: %v (see invalidator --help)\n", err)
+		fmt.Fprintf(stderr, "invalidator: %s (see invalidator --help)\n", strings.TrimPrefix(err.Error(), "[<dir>]: "))
 		return exitMisuse
 	}
 	log, err := obs.NewLog(stderr, c.LogFormat, c.LogLevel)
@@ -104,5 +109,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitFailed
 	}
 	fmt.Fprintf(stderr, "invalidator: %v\n", err)
+	if errors.As(err, new(misuse)) {
+		return exitMisuse
+	}
 	return exitFailed
 }

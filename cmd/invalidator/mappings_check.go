@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,11 +28,17 @@ func (d mappingsDir) Validate() error {
 	if d == "" {
 		return nil
 	}
-	switch info, err := os.Stat(string(d)); {
+	return isFolder(string(d))
+}
+
+func isFolder(path string) error {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s", path)
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is not a folder", d)
+		return fmt.Errorf("%s is not a folder (name the folder that it is in: a file is checked beside the others)", path)
 	}
 	return nil
 }
@@ -40,7 +48,7 @@ func (d mappingsDir) or(otherwise string) string { return cmp.Or(string(d), othe
 
 type mappingsCheckCmd struct {
 	mappingsFlags
-	Config string `help:"Ask this configuration's databases too: whether each table and column is there, of which type, and what the log says of it. Its mappings.dir is checked where no folder is named." type:"existingfile" short:"c"`
+	Config string `help:"Ask this configuration's databases and topics too: whether each table and column is there, of which type, and what the log says of it. Its mappings.dir is checked where no folder is named." type:"existingfile" short:"c"`
 }
 
 // Run prints every problem with its place, and fails on an error.
@@ -59,11 +67,12 @@ func (c mappingsCheckCmd) Run(e *env) error {
 		return err
 	}
 	problems = append(problems, set.Lint()...)
+	var live app.TablesChecked
 	if cfg != nil {
-		live, failed := app.CheckTables(e.ctx, cfg, set, e.log)
-		problems = append(problems, live...)
-		for _, f := range failed {
-			problems = append(problems, mapping.Problem{File: fromHere(c.Config), Severity: mapping.SeverityError, What: f.Where + ": " + f.What})
+		live = app.CheckTables(e.ctx, cfg, set, e.log)
+		problems = append(problems, live.Problems...)
+		for _, f := range live.Findings {
+			problems = append(problems, mapping.Problem{File: fromHere(c.Config), Severity: mapping.Severity(f.Severity), What: f.Where + ": " + f.What})
 		}
 	}
 	slices.SortStableFunc(problems, func(a, b mapping.Problem) int {
@@ -73,8 +82,11 @@ func (c mappingsCheckCmd) Run(e *env) error {
 	if err := found.printAll(problems); err != nil {
 		return err
 	}
+	if err := found.topics(live.Topics); err != nil {
+		return err
+	}
 	if c.asText() {
-		fmt.Fprintf(e.stdout, "%s%d files, %d templates, fingerprint %s\n", found.summary(), len(set.Files()), len(set.Templates()), set.Fingerprint())
+		fmt.Fprintf(e.stdout, "%s%s, %s, fingerprint %s\n", found.summary(), count(len(set.Files()), "file"), count(len(set.Templates()), "template"), set.Fingerprint())
 	}
 	if found.errors > 0 {
 		return errFailed

@@ -2,8 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // broken has errors in two files, a warning and a note.
@@ -45,7 +49,43 @@ mappings.d/c.yaml:10:9: note: line:{d}:x gives the keys of line:{c}:x in line 9:
       |         ^
       = right where they hold the same thing; else put a word between, as in user:by-email:{email}
 errors: 4, warnings: 1
-1 files, 3 templates, fingerprint `+strings.Fields(stdout[strings.LastIndex(stdout, "fingerprint "):])[1]+"\n")
+1 file, 3 templates, fingerprint `+strings.Fields(stdout[strings.LastIndex(stdout, "fingerprint "):])[1]+"\n")
+}
+
+// The caret stands under its place on a terminal: wide characters take two columns there, marks that join one none, and of a long
+// line its surroundings are shown. What a terminal would obey is not.
+func TestCheckPointsAtTheRightPlace(t *testing.T) {
+	const f = "version: 1\nteam: a\npools: [user]\nmappings:\n  - name: user\n    table: shop.users\n    keys: "
+	long := strings.Repeat("x", 300)
+	_, stdout, _ := invoke(t, map[string]string{
+		"mappings.d/a.yaml": f + "[\"user:日本語:e\u0301:{id|lowr}\"]\n",
+		"mappings.d/b.yaml": f + "[\"user:" + long + "{id|lowr}" + long + "\"]\n",
+		"mappings.d/c.yaml": "version: 1 # \x1b[31m red\n",
+	}, "mappings", "check")
+	same(t, "stdout", stdout[:strings.Index(stdout, "errors:")], "mappings.d/a.yaml:7:29: error: filter \"lowr\" is unknown\n"+
+		"    7 |     keys: [\"user:日本語:e\u0301:{id|lowr}\"]\n"+
+		"      | "+strings.Repeat(" ", 30)+"^\n"+
+		"      = did you mean \"lower\"?\n"+
+		"mappings.d/b.yaml:7:322: error: filter \"lowr\" is unknown\n"+
+		"    7 | …"+long[:76]+"{id|lowr}"+long[:55]+"…\n"+
+		"      | "+strings.Repeat(" ", 81)+"^\n"+
+		"      = did you mean \"lower\"?\n"+
+		"mappings.d/c.yaml:1:1: error: not YAML: control characters are not allowed\n"+
+		"    1 | version: 1 # \uFFFD[31m red\n"+
+		"      | ^\n"+
+		"      = a text that holds : # , [ ] { } or begins with a sign needs quotes: \"user:{id}\"\n")
+}
+
+func TestCheckOfWhatIsNoFolder(t *testing.T) {
+	for name, want := range map[string]string{
+		"none":     "invalidator: there is no folder none (see invalidator --help)\n",
+		"a/a.yaml": "invalidator: a/a.yaml is not a folder (name the folder that it is in: a file is checked beside the others) (see invalidator --help)\n",
+	} {
+		code, _, stderr := invoke(t, map[string]string{"a/a.yaml": ""}, "mappings", "check", name)
+		if code != exitMisuse || stderr != want {
+			t.Errorf("exit code %d, %q, want %q", code, stderr, want)
+		}
+	}
 }
 
 func TestCheckForGitHub(t *testing.T) {
@@ -89,7 +129,7 @@ func TestCheckAsJSON(t *testing.T) {
 
 func TestCheckOfARightFolder(t *testing.T) {
 	code, stdout, stderr := invoke(t, map[string]string{"teams/a.yaml": "version: 1\nteam: a\nunderivable: [feed]\n"}, "mappings", "check", "teams")
-	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "1 files, 0 templates, fingerprint ") {
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "1 file, 0 templates, fingerprint ") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -150,5 +190,50 @@ func TestSchemaIsPrinted(t *testing.T) {
 	code, stdout, _ := invoke(t, nil, "mappings", "schema")
 	if code != exitOK || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, "2020-12") {
 		t.Errorf("exit code %d, %.100q", code, stdout)
+	}
+}
+
+// What topics hold is told after what is wrong, as text or as lines of their own; on a pull request it is not told.
+func TestCheckListsTheTopicsThatSomebodyElseFeeds(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "dbz.shop.users", "dbz.tx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "dbz.shop.users", Key: []byte(`{"id":1}`),
+		Value: []byte(`{"before":null,"after":{"id":1},"source":{"connector":"mysql","name":"dbz","db":"shop","table":"users"},"op":"c"}`)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"mappings.d/a.yaml": "version: 1\nteam: a\npools: [user]\nmappings:\n  - {name: user, table: shop.users, keys: [\"user:{id}\"]}\n",
+		"invalidator.yaml":  fmt.Sprintf("kafka: {brokers: [\"%s\"]}\nsources:\n  - {name: dbz, topics: {pattern: 'dbz\\..*'}, first_start: latest}\n", cluster.ListenAddrs()[0]),
+	}
+	code, stdout, stderr := invoke(t, files, "mappings", "check", "-c", "invalidator.yaml")
+	if code != exitOK || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	same(t, "stdout", stdout[:strings.Index(stdout, "1 file,")], `mappings.d/a.yaml:5:51: warning: table shop.users: nobody says of which type column id is: the records of source dbz have no schema, `+
+		`and there bytes, bits, a decimal, a date or a time stand otherwise than SELECT shows them
+    5 |   - {name: user, table: shop.users, keys: ["user:{id}"]}
+      |                                                   ^
+      = give mapping user the line columns: {id: …}, with the database's own word: bigint unsigned, decimal(10,2), binary(16), datetime(6), varchar(100)
+topics of source dbz:
+  dbz.shop.users  shop.users (no types, key id)
+  dbz.tx          no change of a row among its newest records
+errors: 0, warnings: 1
+`)
+	_, stdout, _ = invoke(t, files, "mappings", "check", "-c", "invalidator.yaml", "--json")
+	if want := `{"source":"dbz","topic":"dbz.shop.users","tables":[{"table":"shop.users","types":false,"key":["id"]}]}` + "\n" +
+		`{"source":"dbz","topic":"dbz.tx","tables":[]}` + "\n"; !strings.HasSuffix(stdout, want) {
+		t.Errorf("got %s", stdout)
+	}
+	_, stdout, _ = invoke(t, files, "mappings", "check", "-c", "invalidator.yaml", "--format", "github")
+	if strings.Contains(stdout, "dbz.tx") || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("got %s", stdout)
 	}
 }

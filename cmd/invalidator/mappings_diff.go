@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -62,14 +61,16 @@ type loadedSet struct {
 
 // load reads a folder, or else a folder of a git revision. What is wrong in its files is told on stderr.
 func (c mappingsDiffCmd) load(e *env, where string) (loadedSet, error) {
-	info, err := os.Stat(where)
-	isFolder := err == nil && info.IsDir()
+	err := isFolder(where)
 	var set *mapping.Set
 	var problems []mapping.Problem
-	if _, _, revision := strings.Cut(where, ":"); revision && !isFolder {
-		set, problems, err = mappingsInGit(e.ctx, where)
-	} else {
+	switch _, _, revision := strings.Cut(where, ":"); {
+	case err == nil:
 		set, problems, err = mapping.Load(where)
+	case revision:
+		set, problems, err = mappingsInGit(e.ctx, where)
+	default:
+		err = misuse{fmt.Errorf("%w (a folder of a git revision is written as revision:path: main:mappings.d)", err)}
 	}
 	if err != nil {
 		return loadedSet{}, err
@@ -84,9 +85,13 @@ func (c mappingsDiffCmd) load(e *env, where string) (loadedSet, error) {
 
 // mappingsInGit reads the mapping files of revision:path out of the repository that holds the working folder.
 func mappingsInGit(ctx context.Context, where string) (*mapping.Set, []mapping.Problem, error) {
+	revision, folder, _ := strings.Cut(where, ":")
+	if _, err := git(ctx, "rev-parse", "--verify", "--quiet", revision+"^{commit}"); err != nil {
+		return nil, nil, unknownToGit(err, "git knows no revision "+revision+" here (write revision:path, as in main:mappings.d; a shallow clone has to fetch it first)")
+	}
 	names, err := git(ctx, "ls-tree", "--full-tree", "--name-only", "-z", where)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, unknownToGit(err, fmt.Sprintf("revision %s has no folder %s (paths are from the top of the repository; ./%s is from here)", revision, folder, folder))
 	}
 	var files []*mapping.File
 	var problems []mapping.Problem
@@ -112,17 +117,34 @@ func mappingsInGit(ctx context.Context, where string) (*mapping.Set, []mapping.P
 	return set, append(problems, ps...), nil
 }
 
+// unknownToGit says what git was asked for in vain, with its own words. That git could not be run is another error.
+func unknownToGit(err error, what string) error {
+	var said gitError
+	switch {
+	case !errors.As(err, &said):
+		return err
+	case said == "":
+		return misuse{errors.New(what)}
+	}
+	return misuse{fmt.Errorf("%s: %w", what, said)}
+}
+
+// git runs git.
 func git(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "git", args...).Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-		return "", fmt.Errorf("asking git for %s: %s (write revision:path, as in main:mappings.d, inside the repository)",
-			args[len(args)-1], strings.TrimSpace(string(failed.Stderr)))
+		return "", gitError(strings.TrimSpace(string(failed.Stderr)))
 	}
 	if err != nil {
 		return "", fmt.Errorf("running git: %w", err)
 	}
 	return string(out), nil
 }
+
+// gitError is what git said; it may be nothing.
+type gitError string
+
+func (e gitError) Error() string { return string(e) }
 
 // command is what to run once the new files are in force everywhere.
 func (c mappingsDiffCmd) command(x mapping.Change) string {

@@ -119,10 +119,16 @@ func TestDiffOfGitRevisions(t *testing.T) {
 			same(t, "stdout", stdout, diffText)
 		})
 	}
-	t.Run("an unknown revision", func(t *testing.T) {
-		code, _, stderr := invokeHere(t, dir, "mappings", "diff", "mian:sub/mappings.d", "sub/mappings.d")
-		if code != exitFailed || !strings.Contains(stderr, "asking git for mian:sub/mappings.d: ") {
-			t.Errorf("exit code %d, stderr %s", code, stderr)
+	t.Run("what git does not know", func(t *testing.T) {
+		for old, want := range map[string]string{
+			"mian:sub/mappings.d": "git knows no revision mian here (",
+			"main:mappings.d":     "revision main has no folder mappings.d (paths are from the top of the repository; ./mappings.d is from here)",
+			"main":                "there is no folder main (a folder of a git revision is written as revision:path: main:mappings.d)",
+		} {
+			code, _, stderr := invokeHere(t, dir, "mappings", "diff", old, "sub/mappings.d")
+			if code != exitMisuse || !strings.HasPrefix(stderr, "invalidator: "+want) {
+				t.Errorf("%s: exit code %d, stderr %s", old, code, stderr)
+			}
 		}
 	})
 }

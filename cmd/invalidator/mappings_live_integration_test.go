@@ -205,3 +205,15 @@ func TestCheckTellsOfASourceThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, stdout)
 	}
 }
+
+// What the topics of a real broker hold is told, and what is wrong with the mappings there.
+func TestCheckLooksAtTheTopicsOfARealBroker(t *testing.T) {
+	topic, cl := liveTopic(t)
+	liveUser(t, cl, topic, 0, 1, 0)
+	liveUser(t, cl, topic, 1, 2, 0)
+	code, stdout, stderr := invoke(t, liveFiles(topic, ""), "mappings", "check", "-c", "invalidator.yaml")
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "topics of source s:\n  "+topic+"  shop.users (no types, key id)\n") ||
+		!strings.Contains(firstLines(stdout), "table shop.users: nobody says of which type column id is") {
+		t.Errorf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+}

@@ -7,7 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
+	"golang.org/x/text/width"
+
+	"invalidator/internal/app"
 	"invalidator/internal/ui"
 	"invalidator/mapping"
 )
@@ -63,6 +67,32 @@ func (p *findings) printAll(problems []mapping.Problem) error {
 	return nil
 }
 
+// topics shows what the topics hold that somebody else feeds. On a pull request it would be no annotation of a line.
+func (p *findings) topics(list []app.SeenTopic) error {
+	var b strings.Builder
+	wide := 0
+	for _, t := range list {
+		wide = max(wide, len(t.Topic))
+	}
+	for i, t := range list {
+		switch {
+		case p.format.asJSON():
+			if err := writeJSON(p.out, t); err != nil {
+				return err
+			}
+			continue
+		case !p.format.asText():
+			return nil
+		}
+		if i == 0 || list[i-1].Source != t.Source {
+			fmt.Fprintf(&b, "topics of source %s:\n", t.Source)
+		}
+		fmt.Fprintf(&b, "  %-*s  %s\n", wide, t.Topic, t.Shows())
+	}
+	_, err := io.WriteString(p.out, b.String())
+	return err
+}
+
 // summary is the last line for people; without anything found it is empty.
 func (p *findings) summary() string {
 	if p.errors+p.warnings == 0 {
@@ -86,7 +116,8 @@ func (p *findings) people(x mapping.Problem) string {
 	}
 	fmt.Fprintf(&b, "%s: %s: %s\n", p.ui.Bold(where), word, x.What)
 	if line, ok := p.line(x.File, x.Line); ok {
-		fmt.Fprintf(&b, "%s\n%s\n", p.ui.Faint(fmt.Sprintf("%5d | ", x.Line))+line, p.ui.Faint("      | ")+below(line, x.Col)+p.ui.Bad("^"))
+		line, col := window(line, x.Col)
+		fmt.Fprintf(&b, "%s\n%s\n", p.ui.Faint(fmt.Sprintf("%5d | ", x.Line))+line, p.ui.Faint("      | ")+below(line, col)+p.ui.Bad("^"))
 	}
 	if x.Hint != "" {
 		fmt.Fprintf(&b, "%s%s\n", p.ui.Faint("      = "), x.Hint)
@@ -94,7 +125,7 @@ func (p *findings) people(x mapping.Problem) string {
 	return b.String()
 }
 
-// line is a line of a file; false where there is none, or where it would not fit a terminal's idea of text.
+// line is a line of a file, without what a terminal would obey; false where there is none.
 func (p *findings) line(file string, n int) (string, bool) {
 	lines, ok := p.lines[file]
 	if !ok {
@@ -106,22 +137,67 @@ func (p *findings) line(file string, n int) (string, bool) {
 	if n < 1 || n > len(lines) {
 		return "", false
 	}
-	return strings.ToValidUTF8(strings.TrimSuffix(lines[n-1], "\r"), "\uFFFD"), true
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) && c != '\t' {
+			return '\uFFFD'
+		}
+		return c
+	}, strings.ToValidUTF8(strings.TrimSuffix(lines[n-1], "\r"), "\uFFFD")), true
 }
 
-// below is what brings the caret under column col of line: tabs stay tabs, so that both lines stand alike.
+// What is shown of a long line, in characters before and from the caret.
+const (
+	shownBefore = 80
+	shownAfter  = 60
+)
+
+// window cuts a long line to what stands around column col, and returns the column there.
+func window(line string, col int) (string, int) {
+	all := []rune(line)
+	from, to := 0, len(all)
+	if col-1 > shownBefore+1 {
+		from = min(col-1, len(all)) - shownBefore
+	}
+	if to-max(col-1, from) > shownAfter+1 {
+		to = max(col-1, from) + shownAfter
+	}
+	before, after := "", ""
+	if from > 0 {
+		before, col = "…", col-from+1
+	}
+	if to < len(all) {
+		after = "…"
+	}
+	return before + string(all[from:to]) + after, col
+}
+
+// below is what brings the caret under column col of line: tabs stay tabs, so that both lines stand alike, and what takes two
+// columns of a terminal, or none, is answered by as many.
 func below(line string, col int) string {
 	var b strings.Builder
 	for _, c := range line {
 		if col--; col < 1 {
 			break
 		}
-		if c != '\t' {
-			c = ' '
+		switch kind := width.LookupRune(c).Kind(); {
+		case c == '\t':
+			b.WriteByte('\t')
+		case unicode.In(c, unicode.Mn, unicode.Me, unicode.Cf):
+		case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
+			b.WriteString("  ")
+		default:
+			b.WriteByte(' ')
 		}
-		b.WriteRune(c)
 	}
 	return b.String()
+}
+
+// count writes 1 file, 2 files.
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // annotation is a problem as a workflow command: GitHub shows it beside the line in the pull request.

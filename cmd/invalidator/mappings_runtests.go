@@ -128,6 +128,7 @@ func diffLines(r mapping.TestResult) (lines []string) {
 		missing[k] = true
 	}
 	for _, k := range r.Test.Keys {
+		k = mapping.ShowKey(k)
 		mark := "  "
 		if missing[k] {
 			mark = "- "

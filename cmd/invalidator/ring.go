@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,16 +19,17 @@ type ringLocateCmd struct {
 	Ring   string   `help:"The ring record as a JSON file." type:"existingfile"`
 	Hot    string   `help:"Hot keys as a JSON file: {\"key\": {\"copies\": 8}}." type:"existingfile"`
 	Config string   `help:"Take the ring and hot keys from where this configuration says." type:"existingfile" short:"c"`
+	Base64 bool     `help:"The keys are given in base64, as key_base64 shows them." name:"base64"`
 	JSON   bool     `help:"One JSON object a line and key." name:"json"`
 	Keys   []string `arg:"" help:"Keys as clients name them."`
 }
 
 // located is a line of --json.
 type located struct {
-	Key    string      `json:"key"`
+	shownKey
 	Hash   int64       `json:"hash"`
 	Shard  string      `json:"shard"`
-	Copies []sink.Copy `json:"copies"`
+	Copies []shownCopy `json:"copies"`
 }
 
 // Run answers for each key in the order given.
@@ -40,28 +42,44 @@ func (c ringLocateCmd) Run(e *env) error {
 	enc.SetEscapeHTML(false)
 	failed := false
 	for _, k := range c.Keys {
-		if err := sink.CheckKey(topology.KeyPrefix() + k); err != nil {
+		k, err := c.key(k)
+		if err == nil {
+			_, err = sink.CheckMetaKey(topology.KeyPrefix() + k)
+		}
+		if err != nil {
 			fmt.Fprintf(e.stderr, "invalidator: %v\n", err)
 			failed = true
 			continue
 		}
 		hash, shard := topology.Locate(k)
-		l := located{k, hash, shard, topology.AppendCopies(nil, k, hot.Copies(k))}
+		l := located{showKey(k), hash, shard, showCopies(topology.AppendCopies(nil, k, hot.Copies(k)))}
 		if c.JSON {
 			if err := enc.Encode(l); err != nil {
 				return err
 			}
 			continue
 		}
-		fmt.Fprintf(e.stdout, "%s\n  shard %s, hash %d\n", l.Key, l.Shard, l.Hash)
+		fmt.Fprintf(e.stdout, "%s\n  shard %s, hash %d\n", sink.Show(l.Key), l.Shard, l.Hash)
 		for _, cp := range l.Copies {
-			fmt.Fprintf(e.stdout, "  %-21s %s\n", cp.Node, cp.Key)
+			fmt.Fprintf(e.stdout, "  %-21s %s\n", cp.Node, sink.Show(cp.Key))
 		}
 	}
 	if failed {
 		return errFailed
 	}
 	return nil
+}
+
+// key is a key as it was given.
+func (c ringLocateCmd) key(given string) (string, error) {
+	if !c.Base64 {
+		return given, nil
+	}
+	b, err := base64.StdEncoding.DecodeString(given)
+	if err != nil {
+		return "", fmt.Errorf("key %q is not in base64: %w", given, err)
+	}
+	return string(b), nil
 }
 
 func (c ringLocateCmd) view(e *env) (*sink.Topology, *sink.HotKeys, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"strings"
@@ -17,6 +18,8 @@ const answerTime = time.Second
 // lease is the right to fill one copy of a key, until somebody invalidates it.
 type lease struct {
 	sink.Copy
+	wire  string // the key as it is sent
+	flag  string // " b" where that is its base64
 	conn  net.Conn
 	in    *bufio.Reader
 	cas   string
@@ -29,7 +32,7 @@ func takeLease(ctx context.Context, c sink.Copy, length time.Duration) (*lease, 
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.ask("mg %s c s N%d", c.Key, int(length.Seconds()))
+	answer, err := l.ask("mg %s c s N%d%s", l.wire, int(length.Seconds()), l.flag)
 	if err != nil {
 		l.close()
 		return nil, err
@@ -44,18 +47,26 @@ func takeLease(ctx context.Context, c sink.Copy, length time.Duration) (*lease, 
 }
 
 func dial(ctx context.Context, c sink.Copy) (*lease, error) {
-	conn, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", c.Node)
+	l := &lease{Copy: c, wire: c.Key}
+	inBase64, err := sink.CheckMetaKey(c.Key)
 	if err != nil {
 		return nil, err
 	}
-	return &lease{Copy: c, conn: conn, in: bufio.NewReader(conn)}, nil
+	if inBase64 {
+		l.wire, l.flag = base64.StdEncoding.EncodeToString([]byte(c.Key)), " b"
+	}
+	if l.conn, err = (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", c.Node); err != nil {
+		return nil, err
+	}
+	l.in = bufio.NewReader(l.conn)
+	return l, nil
 }
 
 // fill stores the value. That the lease is void is no error: whoever voided it asks again.
 func (l *lease) fill(value string, ttl time.Duration) error {
-	answer, err := l.ask("ms %s %d C%s T%d\r\n%s", l.Key, len(value), l.cas, int(ttl.Seconds()), value)
+	answer, err := l.ask("ms %s %d C%s T%d%s\r\n%s", l.wire, len(value), l.cas, int(ttl.Seconds()), l.flag, value)
 	if err == nil && answer != "HD" && answer != "EX" && answer != "NF" {
-		err = fmt.Errorf("node %s: storing %s: %s", l.Node, l.Key, answer)
+		err = fmt.Errorf("node %s: storing %s: %s", l.Node, sink.Show(l.Key), answer)
 	}
 	return err
 }
@@ -65,7 +76,7 @@ func (l *lease) giveBack() error {
 	if !l.empty {
 		return nil
 	}
-	_, err := l.ask("md %s C%s", l.Key, l.cas)
+	_, err := l.ask("md %s C%s%s", l.wire, l.cas, l.flag)
 	return err
 }
 

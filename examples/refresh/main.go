@@ -22,6 +22,7 @@ import (
 type request struct {
 	V     int             `json:"v"`
 	Key   string          `json:"key"`
+	Bytes []byte          `json:"key_base64"` // of a key that JSON cannot show; it stands for Key then
 	Pool  string          `json:"pool"`
 	Table string          `json:"table"`
 	Row   json.RawMessage `json:"row"`
@@ -93,7 +94,7 @@ func (j *job) run(ctx context.Context, cl *kgo.Client) error {
 		})
 		for _, r := range j.latest(fetches.Records()) {
 			if err := j.refresh(ctx, r); err != nil {
-				j.log.Error("rebuilding; the next reader will", "key", r.Key, "error", err)
+				j.log.Error("rebuilding; the next reader will", "key", sink.Show(r.Key), "error", err)
 			}
 		}
 		if err := cl.CommitUncommittedOffsets(ctx); err != nil && ctx.Err() == nil {
@@ -110,6 +111,9 @@ func (j *job) latest(records []*kgo.Record) (all []request) {
 		if err := json.Unmarshal(rec.Value, &r); err != nil || r.V != 1 {
 			j.log.Error("a request that this job does not understand", "partition", rec.Partition, "offset", rec.Offset, "version", r.V, "error", err)
 			continue
+		}
+		if len(r.Bytes) > 0 {
+			r.Key = string(r.Bytes)
 		}
 		if j.pool != "" && r.Pool != j.pool {
 			continue

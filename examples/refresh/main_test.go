@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,7 @@ func (w *world) want(t *testing.T, primary, replica string) {
 // From the topic, as the service writes it, to every copy; two requests of a key are answered once.
 func TestJobAnswersTheTopic(t *testing.T) {
 	w, c := newWorld(t), changelogtest.Start(t)
+	const binary = "home:a b\x00\xff"
 	w.job.pool = "home"
 	refresher, err := changelog.OpenRefresher(c.Options, c.Names.Refresh)
 	if err != nil {
@@ -67,6 +69,7 @@ func TestJobAnswersTheTopic(t *testing.T) {
 	defer refresher.Close()
 	for _, r := range []changelog.RefreshRequest{
 		{V: 1, Key: "home:de", Pool: "home"}, {V: 1, Key: "home:de", Pool: "home"}, {V: 2, Key: "home:de", Pool: "home"}, {V: 1, Key: "user:1", Pool: "user"},
+		{V: 1, Key: binary, KeyBase64: sink.Base64(binary), Pool: "home"},
 	} {
 		written := make(chan error)
 		refresher.Request(t.Context(), r, func(err error) { written <- err })
@@ -82,7 +85,7 @@ func TestJobAnswersTheTopic(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- w.job.run(ctx, cl) }()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && w.replica.Len() == 0; {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && w.replica.Len() < 2; {
 		<-time.After(10 * time.Millisecond)
 	}
 	cancel()
@@ -90,8 +93,13 @@ func TestJobAnswersTheTopic(t *testing.T) {
 		t.Error(err)
 	}
 	w.want(t, "new", "new")
-	if n := w.primary.Len(); n != 1 || w.built.Load() != 1 {
-		t.Errorf("%d keys and %d builds, want 1", n, w.built.Load())
+	if n := w.primary.Len(); n != 2 || w.built.Load() != 2 {
+		t.Errorf("%d keys and %d builds, want 2", n, w.built.Load())
+	}
+	for _, node := range []*memcachetest.Server{w.primary, w.replica} {
+		if got, _ := node.Get("shop/" + binary); got != "new" {
+			t.Errorf("a node holds %q", got)
+		}
 	}
 }
 
@@ -141,6 +149,19 @@ func TestBuildFails(t *testing.T) {
 	w.want(t, "new", "new")
 }
 
+// A lease on a key that is sent in base64 is given back as one.
+func TestBuildOfABinaryKeyFails(t *testing.T) {
+	w := newWorld(t)
+	broken := errors.New("the database is away")
+	w.job.build = func(context.Context, request) (string, error) { return "", broken }
+	if err := w.job.refresh(t.Context(), request{V: 1, Key: "home:a b"}); !errors.Is(err, broken) || w.primary.Len()+w.replica.Len() != 0 {
+		t.Errorf("%d leases are left, %v", w.primary.Len()+w.replica.Len(), err)
+	}
+	if err := w.job.refresh(t.Context(), request{V: 1, Key: "home:" + strings.Repeat("x", 200) + " "}); err == nil {
+		t.Error("a key that no node can hold was rebuilt")
+	}
+}
+
 // A node that is away holds up no other.
 func TestNodeIsAway(t *testing.T) {
 	w := newWorld(t)
@@ -156,7 +177,7 @@ func TestNodeIsAway(t *testing.T) {
 // tell sends a node a command that it must take.
 func tell(t *testing.T, node *memcachetest.Server, command string) {
 	t.Helper()
-	l, err := dial(t.Context(), sink.Copy{Node: node.Addr()})
+	l, err := dial(t.Context(), sink.Copy{Node: node.Addr(), Key: "any"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -18,7 +19,7 @@ import (
 
 // Finding is one result of a check: what is wrong, and where.
 type Finding struct {
-	Severity string `json:"severity"` // error or warning
+	Severity string `json:"severity"` // error, warning or note
 	Where    string `json:"where"`    // kafka, topic …; ring; node …; source …, table …, column …; mapping file:line:col
 	What     string `json:"what"`     // with the hint
 }
@@ -60,18 +61,28 @@ func failed(where string, err error) []Finding {
 	return []Finding{{string(cdc.SeverityError), where, err.Error()}}
 }
 
-// checkMappings looks at the files, and at what the databases have of the tables that they name. That a database cannot be
-// asked is told of its source.
+// checkMappings looks at the files, and at what the databases and topics have of the tables that they name. That a database cannot
+// be asked is told of its source, and what is wrong with the sources together by Check itself.
 func checkMappings(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {
 	set, problems, err := mapping.Load(c.Mappings.Dir)
 	if err != nil {
 		return failed("mappings", err)
 	}
+	var live TablesChecked
 	if len(c.Sources) > 0 {
-		live, _ := CheckTables(ctx, c, set, log)
-		problems = append(problems, live...)
+		live = CheckTables(ctx, c, set, log)
+		problems = append(problems, live.Problems...)
 	}
 	var out []Finding
+	for _, f := range live.Findings {
+		fed := func(s config.Source) bool { return s.Topics == nil && f.Where == "source "+s.Name }
+		if f.Where != "sources" && !slices.ContainsFunc(c.Sources, fed) {
+			out = append(out, f)
+		}
+	}
+	for _, t := range live.Topics {
+		out = append(out, Finding{string(mapping.SeverityNote), "source " + t.Source + ", topic " + t.Topic, t.Shows()})
+	}
 	for _, p := range problems {
 		where := fmt.Sprintf("mapping %s:%d:%d", p.File, p.Line, p.Col)
 		out = append(out, Finding{string(p.Severity), where, hinted(p.What, p.Hint)})

@@ -5,9 +5,12 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
 	"invalidator/internal/config"
+	"invalidator/internal/pipeline"
 	"invalidator/internal/schemas"
 )
 
@@ -15,6 +18,7 @@ import (
 func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope.Config, error) {
 	c := envelope.Config{
 		Format: envelope.Format(t.Format), Binary: envelope.Binary(t.Binary), Source: source, Connector: cdc.Connector(t.Connector), Table: tableOf(t.Table, pattern),
+		Snapshots: t.Snapshots, Unavailable: t.Unavailable,
 	}
 	r := t.Registry
 	if r == nil {
@@ -28,6 +32,20 @@ func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope
 		return c, fmt.Errorf("source %s: %w", source, err)
 	}
 	return c, nil
+}
+
+// countSchemas has what the sources ask their schema registries for counted.
+func countSchemas(sources []*pipeline.Source, r *prometheus.Registry) error {
+	m, err := schemas.NewMetrics(r)
+	if err != nil {
+		return err
+	}
+	for _, s := range sources {
+		if s.Decode.Schemas != nil {
+			s.Decode.Schemas = m.Count(s.Name, s.Decode.Schemas)
+		}
+	}
+	return nil
 }
 
 // tableOf names the table of a topic: the one that is configured, or what the pattern's named groups find. It is nil where

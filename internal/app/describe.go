@@ -12,30 +12,45 @@ import (
 	"invalidator/mapping"
 )
 
-// CheckTables asks the configured databases about the tables that the mappings name, and says what of the mappings cannot work
-// there. A source that cannot be asked is a finding too, and what it holds is then not known.
-func CheckTables(ctx context.Context, c *config.Config, set *mapping.Set, log *slog.Logger) ([]mapping.Problem, []Finding) {
+// TablesChecked is what CheckTables found.
+type TablesChecked struct {
+	Problems []mapping.Problem // at places of the mapping files
+	Findings []Finding         // of sources that could not be asked, or whose topics have something wrong
+	Topics   []SeenTopic       // of the sources that somebody else feeds
+}
+
+// CheckTables asks the configured databases, and the topics that somebody else feeds, about the tables that the mappings name, and
+// says what of the mappings cannot work there. A source that cannot be asked is a finding too, and what it holds is then not known.
+func CheckTables(ctx context.Context, c *config.Config, set *mapping.Set, log *slog.Logger) TablesChecked {
 	patterns, err := cdc.NewInclude(set.Patterns())
 	if err != nil {
-		return nil, failed("mappings", err)
+		return TablesChecked{Findings: failed("mappings", err)}
 	}
+	if len(c.Sources) == 0 {
+		return TablesChecked{Findings: failed("sources", errors.New("the configuration has none: nothing is fed"))}
+	}
+	var out TablesChecked
+	var topics map[string]*mapping.LiveTopics
+	topics, out.Topics, out.Findings = seeTopics(ctx, c, log)
 	var sources []mapping.LiveSource
-	var findings []Finding
 	for _, s := range c.Sources {
-		live := mapping.LiveSource{Name: s.Name, Unknown: s.Topics != nil,
-			Unwrapped: s.Topics != nil && envelope.Format(s.Topics.Format) == envelope.Unwrapped}
-		if s.Topics == nil {
-			if live.Include, live.Tables, err = describeSource(ctx, s, patterns, log); err != nil {
-				live.Unknown = true
-				findings = append(findings, failed("source "+s.Name, err)...)
+		live := mapping.LiveSource{Name: s.Name}
+		if s.Topics != nil {
+			live.Unknown, live.Topics = true, topics[s.Name]
+			if live.Topics == nil {
+				live.Topics = &mapping.LiveTopics{}
 			}
+			format := envelope.Format(s.Topics.Format)
+			live.Topics.Format, live.Topics.Unwrapped = s.Topics.Format, format == envelope.Unwrapped
+			live.Topics.Typed = s.Topics.Registry != nil // Avro is never without its schema
+		} else if live.Include, live.Tables, err = describeSource(ctx, s, patterns, log); err != nil {
+			live.Unknown = true
+			out.Findings = append(out.Findings, failed("source "+s.Name, err)...)
 		}
 		sources = append(sources, live)
 	}
-	if len(sources) == 0 {
-		return nil, failed("sources", errors.New("the configuration has none: nothing is fed"))
-	}
-	return set.LintTables(sources), findings
+	out.Problems = append(protocolProblems(c, set), set.LintTables(sources)...)
+	return out
 }
 
 func describeSource(ctx context.Context, s config.Source, patterns *cdc.Include, log *slog.Logger) (*cdc.Include, []cdc.TableInfo, error) {

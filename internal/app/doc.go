@@ -5,5 +5,6 @@
 // or when its configuration turns out to be wrong. Everything else (a broker that is away, a source in error, a mapping
 // file that does not load, an unreachable etcd) is reported and waited for.
 //
-// While it runs, a process follows the mappings folder (reload.go) and says on the state topic what it is (process.go).
+// While it runs, a process follows the mappings folder (reload.go) and says on the state topic what it is (process.go),
+// where fleet.go reads it.
 package app

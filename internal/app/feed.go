@@ -38,12 +38,11 @@ type Feed struct {
 
 // Run feeds until ctx ends and returns nil; its error is a configuration that cannot work.
 func (f *Feed) Run(ctx context.Context) error {
-	mappings, err := openMappings(f.Config, f.Registry, f.Log)
+	mappings, err := newMappings(f.Config, f.Registry, f.Log)
 	if err != nil {
 		return err
 	}
 	var keep atomic.Pointer[kept]
-	keep.Store(&kept{set: mappings.today().set})
 	sources, err := f.sources(&keep, mappings)
 	if err != nil {
 		return err
@@ -59,9 +58,6 @@ func (f *Feed) Run(ctx context.Context) error {
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	eg, under := errgroup.WithContext(under)
-	eg.Go(func() error {
-		return mappings.Run(under, f.Hup, func(s *mapping.Set) { keep.Store(&kept{set: s}) })
-	})
 	var running atomic.Pointer[feed.Feed]
 	eg.Go(func() error {
 		return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry, func() []string {
@@ -85,7 +81,14 @@ func (f *Feed) Run(ctx context.Context) error {
 			return err
 		}
 		defer state.Close()
-		self := &process{name: processName(), state: state, role: "feeder", group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
+		if err := mappings.open(ctx, state); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		keep.Store(&kept{set: mappings.today().set})
+		defer mappings.start(ctx, f.Hup, func(s *mapping.Set) { keep.Store(&kept{set: s}) })()
+		self := &process{name: processName(), state: state, role: roleFeeder, group: f.Config.Kafka.Group, mappings: mappings, log: f.Log}
 		book, err := openBook(ctx, kafka, names, self)
 		if err != nil {
 			return err

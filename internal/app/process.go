@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// processEvery is how often a process says how it is. One that is silent for five times as long counts as lost.
+	// processEvery is how often a process says how it is. One that is silent for processLost counts as lost.
 	processEvery = 2 * time.Second
 	// processForget is how long the record of a process that ended without a word stays.
 	processForget = time.Hour
@@ -23,10 +23,16 @@ const (
 	processRemove = 500 * time.Millisecond
 )
 
+// The roles that a process can have.
+const (
+	roleWorker = "worker"
+	roleFeeder = "feeder"
+)
+
 // processRecord is the value under process/<id>: docs/TOPICS.md.
 type processRecord struct {
 	V        int             `json:"v"`
-	Role     string          `json:"role"` // worker or feeder
+	Role     string          `json:"role"` // roleWorker or roleFeeder
 	Host     string          `json:"host"`
 	Group    string          `json:"group"`
 	Version  string          `json:"version"`
@@ -38,8 +44,9 @@ type processRecord struct {
 
 type mappingsRecord struct {
 	Fingerprint string    `json:"fingerprint"`
-	Since       time.Time `json:"since"`             // when it came into force here
-	Failing     []string  `json:"failing,omitempty"` // files whose text in the folder is not in force
+	Since       time.Time `json:"since"`              // when it came into force here
+	Failing     []string  `json:"failing,omitempty"`  // files whose text in the folder is not in force
+	Recalled    []string  `json:"recalled,omitempty"` // of those in force, which are as the state topic had them
 }
 
 type registryRecord struct {
@@ -114,7 +121,7 @@ func (p *process) write(ctx context.Context) error {
 	m := p.mappings.today()
 	r := processRecord{
 		V: 1, Role: p.role, Host: p.host, Group: p.group, Version: obs.Version(), Started: p.started, At: time.Now().UTC(),
-		Mappings: mappingsRecord{m.set.Fingerprint(), m.since.UTC(), m.failing},
+		Mappings: mappingsRecord{m.set.Fingerprint(), m.since.UTC(), m.failing, m.recalled},
 	}
 	if p.view != nil {
 		v := p.view()

@@ -47,10 +47,7 @@ func TestProcessRecord(t *testing.T) {
 	}
 	write(t, c.Mappings.Dir, "users.yaml", usersMapping)
 	write(t, c.Mappings.Dir, "broken.yaml", "x\n")
-	m, err := openMappings(c, obs.NewRegistry(), quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := beginMappings(t, c, obs.NewRegistry(), quiet, nil)
 	record, err := sink.ParseRecord("ring.json", []byte(`{"epoch":7,"kind":"points160","shards":[{"id":"s","weight":1,"primary":{"addr":"127.0.0.1:1","zone":"a"},"replicas":[]}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +75,7 @@ func TestProcessRecord(t *testing.T) {
 		}
 		return strings.TrimSpace(keys), last
 	}
-	p := &process{state: state, role: "worker", group: "fleet", mappings: m, view: func() *registry.View { return view }, log: quiet}
+	p := &process{state: state, role: roleWorker, group: "fleet", mappings: m, view: func() *registry.View { return view }, log: quiet}
 	stop := p.start(t.Context())
 	var got processRecord
 	waitFor(t, "the record, and the removal of the old one", func() bool {

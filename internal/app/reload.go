@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"invalidator/internal/changelog"
 	"invalidator/internal/config"
 	"invalidator/mapping"
 )
@@ -32,10 +33,14 @@ type mappings struct {
 	dir, fleet string
 	log        *slog.Logger
 	reloads    prometheus.Counter
+	unsaved    chan struct{} // 1: what is in force, or fails, changed
+	saveEvery  time.Duration // lastGoodEvery
 
-	// Run's own.
+	// Run's own, and before it open's.
 	problems []mapping.Problem // of the folder when it could last be read
 	told     map[string]bool   // problems that were logged and stand
+	store    *changelog.StateStore
+	saved    map[string]changelog.SavedMapping // on the state topic when the process started
 
 	mu    sync.Mutex // guards what follows
 	state mappingsState
@@ -43,28 +48,19 @@ type mappings struct {
 
 // mappingsState is what a process shows of its mappings.
 type mappingsState struct {
-	set     *mapping.Set
-	since   time.Time // when set came into force
-	failing []string  // files whose text in the folder is not in force, sorted; the folder itself where it cannot be read
+	set      *mapping.Set // nil: none yet
+	since    time.Time    // when set came into force
+	failing  []string     // files whose text in the folder is not in force, sorted; the folder itself where it cannot be read
+	recalled []string     // files in force whose text the process has from the state topic, not from the folder, sorted
 }
 
-// openMappings loads the folder. A file that is wrong is reported and left out alone: nothing of it was in force. The error is a
-// folder that cannot be read.
-func openMappings(c *config.Config, r *prometheus.Registry, log *slog.Logger) (*mappings, error) {
-	set, problems, err := mapping.Load(c.Mappings.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("loading mappings: %w", err)
-	}
+// newMappings has nothing in force yet: open does.
+func newMappings(c *config.Config, r *prometheus.Registry, log *slog.Logger) (*mappings, error) {
 	m := &mappings{
-		dir: c.Mappings.Dir, fleet: c.Kafka.Group, log: log, reloads: prometheus.NewCounter(reloadsOpts),
-		problems: problems, state: mappingsState{set: set, since: time.Now()},
+		dir: c.Mappings.Dir, fleet: c.Kafka.Group, log: log, reloads: prometheus.NewCounter(reloadsOpts), unsaved: make(chan struct{}, 1),
+		saveEvery: lastGoodEvery,
 	}
-	m.tell(set, problems)
-	if err := m.register(r); err != nil {
-		return nil, err
-	}
-	log.Info("mappings in force", "fingerprint", set.Fingerprint(), "files", len(set.Files()))
-	return m, nil
+	return m, m.register(r)
 }
 
 // today is what is in force.
@@ -75,17 +71,29 @@ func (m *mappings) today() mappingsState {
 }
 
 // Run follows the folder until ctx ends: it is read when it has changed, and at each hup. swap is called with each set that comes
-// into force, one at a time.
-func (m *mappings) Run(ctx context.Context, hup <-chan os.Signal, swap func(*mapping.Set)) error {
+// into force, one at a time. What is in force is written down on the state topic.
+func (m *mappings) Run(ctx context.Context, hup <-chan os.Signal, swap func(*mapping.Set)) {
+	if m.store != nil {
+		var saver sync.WaitGroup
+		saver.Go(func() { m.save(ctx) })
+		defer saver.Wait()
+	}
 	notices, err := fsnotify.NewWatcher()
 	if err != nil {
 		m.log.Error("watching the mappings folder: it is read from time to time instead (raise fs.inotify.max_user_instances)", "every", reloadPoll, "error", err)
 		m.follow(ctx, nil, nil, hup, func() error { return nil }, swap)
-		return nil
+		return
 	}
 	defer notices.Close()
 	m.follow(ctx, notices.Events, notices.Errors, hup, func() error { return notices.Add(m.dir) }, swap)
-	return nil
+}
+
+// start is Run until the returned function is called, which waits for its end. It goes on while the process drains.
+func (m *mappings) start(ctx context.Context, hup <-chan os.Signal, swap func(*mapping.Set)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { m.Run(ctx, hup, swap) })
+	return func() { cancel(); running.Wait() }
 }
 
 // follow is Run over anybody's notices. watch asks for them, again and again: a folder that was replaced has lost its watch.
@@ -140,7 +148,7 @@ func (m *mappings) reload(swap func(*mapping.Set)) bool {
 	before := m.today().set
 	set, problems, err := before.Reload(m.dir)
 	if err != nil {
-		problems = append(slices.Clone(m.problems), mapping.Problem{File: m.dir, Severity: mapping.SeverityError, What: err.Error()})
+		problems = append(slices.Clone(m.problems), m.folderFails(err))
 	} else {
 		m.problems = problems
 	}
@@ -152,6 +160,7 @@ func (m *mappings) reload(swap func(*mapping.Set)) bool {
 	m.mu.Lock()
 	m.state.set, m.state.since = set, time.Now()
 	m.mu.Unlock()
+	m.changed()
 	m.reloads.Inc()
 	var teams, files []string
 	for _, c := range set.Since(before) {
@@ -162,7 +171,11 @@ func (m *mappings) reload(swap func(*mapping.Set)) bool {
 	return true
 }
 
-// tell logs each problem of the folder when it begins, and says which files are over theirs.
+func (m *mappings) folderFails(err error) mapping.Problem {
+	return mapping.Problem{File: m.dir, Severity: mapping.SeverityError, What: err.Error()}
+}
+
+// tell logs each problem of the folder when it begins, and says which files are over theirs. set is what comes into force.
 func (m *mappings) tell(set *mapping.Set, problems []mapping.Problem) {
 	now := map[string]bool{}
 	var failing []string
@@ -192,7 +205,13 @@ func (m *mappings) tell(set *mapping.Set, problems []mapping.Problem) {
 	m.mu.Lock()
 	before := m.state.failing
 	m.state.failing = failing
+	if !m.state.folderFails(m.dir) {
+		m.state.recalled = slices.DeleteFunc(slices.Clone(m.state.recalled), func(f string) bool { return !slices.Contains(failing, f) })
+	}
 	m.mu.Unlock()
+	if !slices.Equal(before, failing) {
+		m.changed()
+	}
 	for _, f := range before {
 		if !slices.Contains(failing, f) {
 			m.log.Info("a mapping file fails no more", "file", f)
@@ -201,6 +220,12 @@ func (m *mappings) tell(set *mapping.Set, problems []mapping.Problem) {
 }
 
 const failingHelp = "Mapping files whose text in the folder is not in force: their last good form is, or nothing."
+const recallHelp = "Mapping files in force whose text is the last good one of the state topic: the process started without a good one in the folder."
+
+// folderFails reports whether the folder itself cannot be read.
+func (s *mappingsState) folderFails(dir string) bool {
+	return slices.Contains(s.failing, filepath.Base(dir))
+}
 
 // What /metrics shows of the mappings. The fingerprint is a label of one series a process: alerts count how many a fleet has.
 var (
@@ -208,6 +233,7 @@ var (
 		[]string{"fleet", "fingerprint"}, nil)
 	filesDesc   = prometheus.NewDesc("invalidator_mappings_files", "Mapping files in force.", nil, nil)
 	failingDesc = prometheus.NewDesc("invalidator_mappings_files_in_error", failingHelp, nil, nil)
+	recallDesc  = prometheus.NewDesc("invalidator_mappings_files_recalled", recallHelp, nil, nil)
 	reloadsOpts = prometheus.CounterOpts{Name: "invalidator_mappings_reloads_total", Help: "Sets of mapping files that came into force after the first."}
 )
 
@@ -223,12 +249,17 @@ func (m *mappings) Describe(ch chan<- *prometheus.Desc) {
 	ch <- infoDesc
 	ch <- filesDesc
 	ch <- failingDesc
+	ch <- recallDesc
 }
 
 // Collect implements prometheus.Collector.
 func (m *mappings) Collect(ch chan<- prometheus.Metric) {
 	s := m.today()
+	if s.set == nil {
+		return
+	}
 	ch <- prometheus.MustNewConstMetric(infoDesc, prometheus.GaugeValue, 1, m.fleet, s.set.Fingerprint())
 	ch <- prometheus.MustNewConstMetric(filesDesc, prometheus.GaugeValue, float64(len(s.set.Files())))
 	ch <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, float64(len(s.failing)))
+	ch <- prometheus.MustNewConstMetric(recallDesc, prometheus.GaugeValue, float64(len(s.recalled)))
 }

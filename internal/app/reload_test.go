@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"invalidator/cdc"
+	"invalidator/internal/changelog"
+	"invalidator/internal/config"
 	"invalidator/internal/obs"
 	"invalidator/mapping"
 )
@@ -67,16 +69,25 @@ func openFolder(t *testing.T) *folder {
 	write(t, c.Mappings.Dir, "users.yaml", usersMapping)
 	write(t, c.Mappings.Dir, "orders.yaml", ordersMapping)
 	f := &folder{metrics: obs.NewRegistry(), hup: make(chan os.Signal, 1), events: make(chan fsnotify.Event), lost: make(chan error)}
-	m, err := openMappings(c, f.metrics, slog.New(slog.NewTextHandler(&f.log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.mappings = m
+	f.mappings = beginMappings(t, c, f.metrics, slog.New(slog.NewTextHandler(&f.log, nil)), nil)
 	return f
 }
 
-// start follows the folder over notices that the test sends.
-func (f *folder) start(t *testing.T) {
+// beginMappings puts the folder in force over what the state topic says.
+func beginMappings(t *testing.T, c *config.Config, r *prometheus.Registry, log *slog.Logger, saved map[string]changelog.SavedMapping) *mappings {
+	t.Helper()
+	m, err := newMappings(c, r, log)
+	if err == nil {
+		err = m.begin(saved)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// watched follows the folder over notices that the test sends.
+func (f *folder) watched(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -124,7 +135,7 @@ const more = "      - 'user:by-email:{email}'\n"
 func TestReloadWaitsForQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFolder(t)
-		f.start(t)
+		f.watched(t)
 		write(t, f.dir, "users.yaml", strings.Replace(usersMapping, "keys: ['user:{id}']", "keys:\n      - 'user:{id}'\n"+more, 1))
 		f.events <- fsnotify.Event{}
 		time.Sleep(reloadQuiet - 1)
@@ -149,7 +160,7 @@ func TestReloadWaitsForQuiet(t *testing.T) {
 func TestReloadKeepsTheLastGoodFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFolder(t)
-		f.start(t)
+		f.watched(t)
 		write(t, f.dir, "users.yaml", "version: 1\nteam: profiles\npools: [user, order]\ntable: x\n")
 		write(t, f.dir, "new.yaml", strings.ReplaceAll(usersMapping, "user", "friend"))
 		write(t, f.dir, "thief.yaml", usersMapping)
@@ -179,7 +190,7 @@ func TestReloadKeepsTheLastGoodFile(t *testing.T) {
 func TestReloadSurvivesTheFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFolder(t)
-		f.start(t)
+		f.watched(t)
 		write(t, f.dir, "users.yaml", "x\n")
 		time.Sleep(2 * reloadPoll)
 		if err := os.Rename(f.dir, f.dir+"-away"); err != nil {
@@ -207,7 +218,7 @@ func TestReloadFollowsALinkToTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		link(t, f.dir+"-1", f.dir)
-		f.start(t)
+		f.watched(t)
 		if err := os.Mkdir(f.dir+"-2", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +234,7 @@ func TestReloadFollowsALinkToTheFolder(t *testing.T) {
 func TestReloadOnHup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFolder(t)
-		f.start(t)
+		f.watched(t)
 		f.hup <- os.Interrupt
 		f.wantSwaps(t, 0)
 		f.wantLog(t, "mappings read on SIGHUP: nothing to change", 1)
@@ -241,10 +252,8 @@ func TestReloadOnNotice(t *testing.T) {
 	for _, name := range []string{"users.yaml", "orders.yaml"} {
 		link(t, filepath.Join("..data", name), filepath.Join(f.dir, name))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	sets := make(chan *mapping.Set, 10)
-	go func() { done <- f.Run(ctx, f.hup, func(s *mapping.Set) { sets <- s }) }()
+	defer f.start(t.Context(), f.hup, func(s *mapping.Set) { sets <- s })()
 	f.hup <- os.Interrupt
 	waitFor(t, "the folder to be watched and read", func() bool { return f.log.count("nothing to change") == 1 })
 	for _, step := range []func(){
@@ -258,11 +267,8 @@ func TestReloadOnNotice(t *testing.T) {
 		waitFor(t, "a set to come into force", func() bool { return len(sets) > 0 })
 		t.Logf("in force after %s: %s", time.Since(began), (<-sets).Fingerprint())
 	}
-	f.wantLog(t, `files="[orders.yaml changed users.yaml changed]"`, 1)
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	// It is told after it came into force.
+	waitFor(t, "the log to name both files", func() bool { return f.log.count(`files="[orders.yaml changed users.yaml changed]"`) == 1 })
 }
 
 // configMap swaps the link ..data as a kubelet does.

@@ -39,7 +39,7 @@ type Worker struct {
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
 func (w *Worker) Run(ctx context.Context) error {
-	mappings, err := openMappings(w.Config, w.Registry, w.Log)
+	mappings, err := newMappings(w.Config, w.Registry, w.Log)
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	sources, starts, err := topicsOf(w.Config)
 	if err != nil {
+		return err
+	}
+
+	if err := countSchemas(sources, w.Registry); err != nil {
 		return err
 	}
 
@@ -79,28 +83,27 @@ func (w *Worker) Run(ctx context.Context) error {
 		if w.Wrap != nil {
 			deleter = w.Wrap(client)
 		}
-		snapshots := pipeline.NewSnapshots(watcher, w.mapper(mappings.today().set))
-		eg.Go(func() error {
-			return mappings.Run(under, w.Hup, func(s *mapping.Set) { snapshots.SetMapper(w.mapper(s)) })
-		})
-		return w.work(ctx, kafka, pipeline.Options{
-			Sources: sources, Snapshots: snapshots, Deleter: deleter,
-			Settle: w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
-		}, starts, &process{
-			name: processName(), role: "worker", group: w.Config.Kafka.Group, mappings: mappings, view: watcher.View, log: w.Log,
-		})
+		return w.work(ctx, kafka, watcher, mappings, pipeline.Options{
+			Sources: sources, Deleter: deleter,
+			Classic: memcache.Protocol(w.Config.Cache.Protocol) == memcache.Classic,
+			Settle:  w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
+		}, starts)
 	})
 	return eg.Wait()
 }
 
+// mapper is what comes into force, and tells what the nodes' protocol makes of it.
 func (w *Worker) mapper(s *mapping.Set) mapping.Mapper {
+	for _, p := range protocolProblems(w.Config, s) {
+		w.Log.Error("a mapping file asks for what the nodes' protocol cannot say", "problem", p.String())
+	}
 	if w.WrapMapper != nil {
 		return w.WrapMapper(s)
 	}
 	return s
 }
 
-func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipeline.Options, starts []changelog.Start, self *process) error {
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher registry.Watcher, mappings *mappings, opts pipeline.Options, starts []changelog.Start) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -110,6 +113,13 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 		return err
 	}
 	defer state.Close()
+	if err := mappings.open(ctx, state); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	opts.Snapshots = pipeline.NewSnapshots(watcher, w.mapper(mappings.today().set))
+	defer mappings.start(ctx, w.Hup, func(s *mapping.Set) { opts.Snapshots.SetMapper(w.mapper(s)) })()
 	dead, err := changelog.OpenDeadLetter(kafka, names.DeadLetter)
 	if err != nil {
 		return err
@@ -120,17 +130,24 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, opts pipelin
 		return err
 	}
 	defer refresher.Close()
+	requests, err := changelog.OpenWriter(kafka)
+	if err != nil {
+		return err
+	}
+	defer requests.Close()
+	self := &process{
+		name: processName(), role: roleWorker, group: w.Config.Kafka.Group, state: state, mappings: mappings, view: watcher.View, log: w.Log,
+	}
 	book, err := openBook(ctx, kafka, names, self)
 	if err != nil {
 		return err
 	}
 	defer book.Close()
-	opts.Parker, opts.Refresher, opts.Gaps = dead, refresher, gapRecorder{book, w.Config, self.mappings}
+	opts.Parker, opts.Refresher, opts.Gaps, opts.Flusher = dead, refresher, gapRecorder{book, w.Config, mappings}, newFlusher(requests, names.Control)
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
 	}
-	self.state = state
 	defer self.start(ctx)()
 	if w.Started != nil {
 		w.Started()
@@ -169,6 +186,14 @@ func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start, error) {
 		return nil, nil, errors.New("no source is configured: nothing would be deleted (add one under sources)")
 	}
 	return sources, starts, nil
+}
+
+// protocolProblems are what of the mappings cannot work in the protocol that nodes are spoken to.
+func protocolProblems(c *config.Config, s *mapping.Set) []mapping.Problem {
+	if memcache.Protocol(c.Cache.Protocol) == memcache.Classic {
+		return s.CheckClassic()
+	}
+	return nil
 }
 
 func memcacheOptions(c config.Cache) memcache.Options {

@@ -37,7 +37,10 @@ func readKey(ctx context.Context, cl *kgo.Client, topic, key string, fn func(*kg
 func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p int32, of int) bool, fn func(*kgo.Record)) error {
 	adm := kadm.NewClient(cl)
 	ends, err := adm.ListEndOffsets(ctx, topic)
-	if err = cmp.Or(err, ends.Error()); err != nil {
+	switch err = cmp.Or(err, ends.Error()); {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return fmt.Errorf("it does not exist (feed and run make it when they start): %w", err)
+	case err != nil:
 		return fmt.Errorf("asking for its end: %w", err)
 	}
 	starts, err := adm.ListStartOffsets(ctx, topic)

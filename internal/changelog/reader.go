@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"invalidator/cdc/envelope"
 )
 
 // TopicRecord is a record with its partition.
@@ -92,5 +94,9 @@ func followTopic(ctx context.Context, cl *kgo.Client, topic string, from kadm.Li
 }
 
 func topicRecord(r *kgo.Record) TopicRecord {
-	return TopicRecord{r.Partition, Record{Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}}
+	t := TopicRecord{r.Partition, Record{Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}}
+	for _, h := range r.Headers { // they may name the record's schema
+		t.Headers = append(t.Headers, envelope.Header(h))
+	}
+	return t
 }

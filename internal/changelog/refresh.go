@@ -11,17 +11,18 @@ import (
 // RefreshRequest asks whoever renders a key to rebuild its value: every copy of it is deleted, or marked stale, by now, and no
 // more deletes follow for this change.
 type RefreshRequest struct {
-	V         int             `json:"v"`                  // 1
-	Key       string          `json:"key"`                // as clients name it: without the ring's key_prefix and #n
-	Pool      string          `json:"pool"`               //
-	Team      string          `json:"team"`               //
-	Mapping   string          `json:"mapping"`            //
-	Source    string          `json:"source"`             //
-	Table     string          `json:"table"`              // schema.table
-	Row       json.RawMessage `json:"row"`                // the row's key; null where it is not known
-	Reason    string          `json:"reason"`             // what was done to the row: insert, update, delete
-	Committed time.Time       `json:"committed,omitzero"` // in the database; left out where it does not say
-	At        time.Time       `json:"at"`                 // when this was written
+	V         int             `json:"v"`                    // 1
+	Key       string          `json:"key"`                  // as clients name it: without the ring's key_prefix and #n
+	KeyBase64 string          `json:"key_base64,omitempty"` // its bytes, where Key cannot show them: see sink.Base64
+	Pool      string          `json:"pool"`                 //
+	Team      string          `json:"team"`                 //
+	Mapping   string          `json:"mapping"`              //
+	Source    string          `json:"source"`               //
+	Table     string          `json:"table"`                // schema.table
+	Row       json.RawMessage `json:"row"`                  // the row's key; null where it is not known
+	Reason    string          `json:"reason"`               // what was done to the row: insert, update, delete; truncate of its table
+	Committed time.Time       `json:"committed,omitzero"`   // in the database; left out where it does not say
+	At        time.Time       `json:"at"`                   // when this was written
 }
 
 // maxAsked bounds the requests that wait for the broker, a process: some 5 MB. What is above is refused, and asked again.

@@ -222,6 +222,9 @@ func (t *Topics) problems(add func(format string, args ...any)) {
 	if !slices.Contains([]cdc.Connector{"", cdc.MySQL, cdc.MariaDB, cdc.Postgres}, cdc.Connector(t.Connector)) {
 		add("topics.connector %q is not known (%s, %s, %s)", t.Connector, cdc.MySQL, cdc.MariaDB, cdc.Postgres)
 	}
+	if format == envelope.Maxwell && t.Unavailable != "" {
+		add("topics.unavailable is Debezium's; Maxwell writes no placeholder")
+	}
 	if format != envelope.Unwrapped && (t.Table != "" || t.Connector != "") {
 		add("topics.table and topics.connector are for format unwrapped; other records say it themselves")
 	}

@@ -109,6 +109,14 @@ type Topics struct {
 	Table     string `yaml:"table"`     // unwrapped: schema.table of the rows, where they and the topic's name do not say it
 	Connector string `yaml:"connector"` // unwrapped: mysql, mariadb or postgresql, where the rows do not say it
 
+	// Snapshots has the rows that a snapshot reads (op r, an old connector's marked op c, Maxwell's bootstrap) count as changes, so
+	// that each is a delete: to stand in for a flush. Default: they are ignored, and counted.
+	Snapshots bool `yaml:"snapshots"`
+
+	// Unavailable is the connector's unavailable.value.placeholder, which stands for a large value that the log did not have.
+	// Default: Debezium's own.
+	Unavailable string `yaml:"unavailable"`
+
 	Registry *Registry `yaml:"registry"` // avro, and unwrapped rows that are Avro: where the schemas are; absent: none
 }
 

@@ -85,6 +85,8 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"first_start unsaid", "sources:\n  - {name: s, topics: {pattern: a}}\n", `c.yaml:2: source s: first_start ""`},
 		{"format", "sources:\n  - {name: s, topics: {pattern: a, format: csv}, first_start: latest}\n", `c.yaml:2: source s: topics.format "csv" is not known`},
 		{"binary", "sources:\n  - {name: s, topics: {pattern: a, binary: octal}, first_start: latest}\n", `topics.binary "octal" is not known`},
+		{"placeholder of Maxwell", "sources:\n  - {name: s, topics: {pattern: a, format: maxwell, unavailable: x}, first_start: latest}\n", `Maxwell writes no placeholder`},
+		{"snapshots", "sources:\n  - {name: s, topics: {pattern: a, snapshots: maybe}, first_start: latest}\n", "into bool"},
 		{"binary of Maxwell", "sources:\n  - {name: s, topics: {pattern: a, format: maxwell, binary: hex}, first_start: latest}\n", `Maxwell always writes base64`},
 		{"table", "sources:\n  - {name: s, topics: {pattern: a, format: unwrapped, table: users}, first_start: latest}\n", `topics.table "users" is not schema.table`},
 		{"connector", "sources:\n  - {name: s, topics: {pattern: a, format: unwrapped, connector: oracle}, first_start: latest}\n", `topics.connector "oracle" is not known`},

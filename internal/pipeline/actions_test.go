@@ -30,7 +30,7 @@ mappings:
 `
 }
 
-// count is a worker's counter, with the values of its labels by their names' order; 0 where it was never counted.
+// count is a worker's counter or gauge, with the values of its labels by their names' order; 0 where it was never counted.
 func (r *rig) count(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := r.w.opts.Registerer.(*prometheus.Registry).Gather()
@@ -44,7 +44,7 @@ func (r *rig) count(t *testing.T, name string, labels ...string) float64 {
 				values = append(values, l.GetValue())
 			}
 			if f.GetName() == "invalidator_worker_"+name && slices.Equal(values, labels) {
-				return m.GetCounter().GetValue()
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
@@ -251,7 +251,8 @@ func TestUndecidedConditionIsCountedAndNamed(t *testing.T) {
 	})
 }
 
-// A key that a writer sends in its own transaction deletes exactly itself; one in nobody's pool is skipped, counted and named.
+// A key that a writer sends in its own transaction deletes exactly itself; one that is refused is skipped, counted and named, and its
+// record is parked, once, with the reason.
 func TestSentKeys(t *testing.T) {
 	message := func(prefix, content string) *cdc.RowChange {
 		return &cdc.RowChange{Source: "shop", Connector: cdc.Postgres, Op: cdc.Message, Prefix: prefix, Content: []byte(content), CommitTime: time.Now()}
@@ -266,14 +267,24 @@ func TestSentKeys(t *testing.T) {
 		name    string
 		change  *cdc.RowChange
 		want    []string
+		reason  string // the metric's; empty: it is taken, or nobody's
 		skipped float64
+		parked  string
 	}{
-		{"a message", message("cache", "feed:42"), []string{"n1 feed:42", "n2 feed:42"}, 0},
-		{"a message of a derivable pool", message("cache", "user:7"), []string{"n1 user:7", "n2 user:7"}, 0},
-		{"a message to somebody else", message("other", "feed:42"), nil, 0},
-		{"a message in nobody's pool", message("cache", "feedback:42"), nil, 1},
-		{"an outbox row", outbox("feed:42"), []string{"n1 feed:42", "n2 feed:42"}, 0},
-		{"an outbox row in nobody's pool", outbox("feedback:42"), nil, 1},
+		{"a message", message("cache", "feed:42"), []string{"n1 feed:42", "n2 feed:42"}, "", 0, ""},
+		{"a message of a derivable pool", message("cache", "user:7"), []string{"n1 user:7", "n2 user:7"}, "", 0, ""},
+		{"a message to somebody else", message("other", "feed:42"), nil, "", 0, ""},
+		{"a message in nobody's pool", message("cache", "feedback:42"), nil, "pool", 1,
+			`a logical message with the prefix cache and the key "feedback:42": the key's pool is not one of any file's`},
+		{"a message of bytes", message("cache", "\x00\xff\n"), nil, "pool", 1, `the key "\x00\xff\n": the key's pool is not one of any file's`},
+		{"a message of bytes in a pool", message("cache", "feed:\x00"), nil, "bad_key", 1, `the key "feed:\x00": a space or a control character`},
+		{"a message that is too long", message("cache", "feed:"+strings.Repeat("x", 300)), nil, "bad_key", 1, "over 250 bytes"},
+		{"a message of nothing", message("cache", ""), nil, "absent", 1, `the key ""`},
+		{"an outbox row", outbox("feed:42"), []string{"n1 feed:42", "n2 feed:42"}, "", 0, ""},
+		{"an outbox row in nobody's pool", outbox("feedback:42"), nil, "pool", 1,
+			`table shop.users, column email, mapping user (users.yaml:9), template {email}: the key's pool is not one of the file's`},
+		{"an outbox row that is changed", update("1", "feedback:1", "feedback:2"), nil, "pool", 2, "the key's pool is not one of the file's"},
+		{"an outbox row of bytes", outbox("feed:\x01"), nil, "bad_key", 1, "table shop.users, mapping user (users.yaml:9), template {email}: a space or a control character"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -285,11 +296,14 @@ func TestSentKeys(t *testing.T) {
 				if got := r.nodes.take(); !slices.Equal(got, tc.want) {
 					t.Errorf("deleted %q, want %q", got, tc.want)
 				}
-				if n := r.count(t, "skipped_total", "", "pool"); n != tc.skipped {
+				if n := r.count(t, "skipped_total", "", tc.reason) + r.count(t, "skipped_total", "feed", tc.reason); n != tc.skipped {
 					t.Errorf("%v were skipped, want %v", n, tc.skipped)
 				}
-				if named := strings.Contains(r.log.String(), "reason=pool"); named != (tc.skipped > 0) {
+				if named := strings.Contains(r.log.String(), "reason="+tc.reason); named != (tc.skipped > 0) {
 					t.Errorf("the log:\n%s", r.log.String())
+				}
+				if n := len(r.parker.offsets()); (n == 1) != (tc.skipped > 0) || n > 1 || !strings.Contains(r.parker.why(), tc.parked) || r.count(t, "parked_total", tc.reason) != float64(n) {
+					t.Errorf("parked %d times: %s", n, r.parker.why())
 				}
 				r.wantMark(t, 1)
 			})

@@ -44,6 +44,9 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if err := p.tell(ctx, r, row); err != nil {
 		return err
 	}
+	if err := p.emptied(ctx, r, row); err != nil {
+		return err
+	}
 	c := &change{p: p, offset: r.Offset, snapshot: today, rounds: plainRounds}
 	if c.keys, err = p.checked(today); err != nil {
 		if err := p.park(ctx, *r, "bad_key", err); err != nil {
@@ -75,9 +78,11 @@ func (p *partition) decode(ctx context.Context, r *changelog.Record) (*cdc.RowCh
 	return p.decoder.DecodeInto(ctx, rec, &p.scratch)
 }
 
-// tell counts and names what gave no key, and what did in shadow, and parks a record whose key memcached cannot hold.
+// tell counts and names what gave no key, and what did in shadow, and parks a record with a key that is refused.
 func (p *partition) tell(ctx context.Context, r *changelog.Record, row *cdc.RowChange) error {
-	m, at := p.w.metrics, place{p.source.Name, row.TableID, p.id, r.Offset}
+	m, at := p.w.metrics, place{p.source.Name, row.Connector, row.TableID, p.id, r.Offset}
+	var refused []error
+	var kind string // of the first
 	for i := range p.result.Skipped {
 		s := &p.result.Skipped[i]
 		m.skipped.WithLabelValues(s.Template.Pool, string(s.Reason)).Inc()
@@ -85,10 +90,16 @@ func (p *partition) tell(ctx context.Context, r *changelog.Record, row *cdc.RowC
 			continue // a tombstone has its key alone; the delete before it had the row
 		}
 		p.w.reports.skip(s, at)
-		if s.Reason == mapping.SkipBadKey && !s.Template.Shadow {
-			if err := p.park(ctx, *r, "bad_key", badKey(row.TableID.String(), s)); err != nil {
-				return err
-			}
+		if !refuses(s, row) {
+			continue
+		}
+		if refused = append(refused, refusedKey(s, row)); len(refused) == 1 {
+			kind = string(s.Reason)
+		}
+	}
+	if len(refused) > 0 {
+		if err := p.park(ctx, *r, kind, errors.Join(refused...)); err != nil {
+			return err
 		}
 	}
 	for i := range p.result.Undecided {
@@ -121,13 +132,26 @@ func (p *partition) checked(s *Snapshot) ([]mapping.Key, error) {
 	var bad error
 	for _, k := range p.result.Keys {
 		hot := max(k.Template.Hot, s.View.Hot.Copies(k.Text))
-		if err := sink.CheckKey(longestWire(s, k.Text, hot)); err != nil {
+		if err := p.checkWire(longestWire(s, k.Text, hot), k.Template); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("mapping %s, template %s: %w", k.Template.Mapping, k.Template.Text, err))
 			continue
 		}
 		keys = append(keys, k)
 	}
 	return mapping.CloneKeys(keys), bad
+}
+
+// checkWire says why no copy can be deleted under this text: memcached cannot hold it as the template's clients write keys, or the
+// nodes' protocol cannot say it.
+func (p *partition) checkWire(wire string, t *mapping.Template) error {
+	if !t.Base64 {
+		return sink.CheckKey(wire)
+	}
+	inBase64, err := sink.CheckMetaKey(wire)
+	if inBase64 && err == nil && p.w.opts.Classic {
+		return &sink.KeyError{Key: wire, Problem: "it has a space or a control byte, and the nodes are spoken to in the classic protocol, which cannot say it (cache.protocol)"}
+	}
+	return err
 }
 
 // longestWire is the longest text of a key on the wire. It makes no new text where there is neither a prefix nor a copy.
@@ -139,30 +163,56 @@ func longestWire(s *Snapshot, key string, hot int) string {
 	return wire
 }
 
-func badKey(table string, s *mapping.Skip) error {
-	return fmt.Errorf("table %s, column %s, mapping %s (%s:%d), template %s: %s",
-		table, s.Column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
+// refuses reports whether a skip leaves out a key that was there and is refused, rather than one that nothing gave: what memcached
+// cannot hold, and what a writer sent and nobody may have sent. Of a message there is nothing else.
+func refuses(s *mapping.Skip, row *cdc.RowChange) bool {
+	return !s.Template.Shadow && (s.Reason == mapping.SkipBadKey || s.Reason == mapping.SkipPool || row.Op == cdc.Message)
 }
 
+// shownKey is how much of a key that a writer sent is shown, in bytes.
+const shownKey = 300
+
+func refusedKey(s *mapping.Skip, row *cdc.RowChange) error {
+	if row.Op == cdc.Message {
+		return fmt.Errorf("%s with the prefix %s and the key %q: %s", s.Template.Text, row.Prefix, row.Content[:min(len(row.Content), shownKey)], s.Detail)
+	}
+	column := ""
+	if s.Column != "" { // it is what the key came from, and of a bad key it may be several
+		column = ", column " + s.Column
+	}
+	return fmt.Errorf("table %s%s, mapping %s (%s:%d), template %s: %s",
+		row.TableID, column, s.Template.Mapping, s.Template.File, s.Template.Line, s.Template.Text, s.Detail)
+}
+
+// How long it is until what failed is tried again.
 const (
-	parkBackoffMin = 100 * time.Millisecond
-	parkBackoffMax = 5 * time.Second
+	insistMin = 100 * time.Millisecond
+	insistMax = 5 * time.Second
 )
 
 // park puts a record on the dead-letter topic, and tries until it is there or ctx ends: the partition stands still rather
 // than pass a record that is nowhere.
 func (p *partition) park(ctx context.Context, r changelog.Record, kind string, why error) error {
-	for backoff := parkBackoffMin; ; backoff = min(2*backoff, parkBackoffMax) {
-		err := p.w.opts.Parker.ParkFrom(ctx, p.id, r, why.Error())
+	err := p.insist(ctx, r.Offset, "parking a record", func() error { return p.w.opts.Parker.ParkFrom(ctx, p.id, r, why.Error()) })
+	if err != nil {
+		return err
+	}
+	p.w.metrics.parked.WithLabelValues(kind).Inc()
+	p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
+	return nil
+}
+
+// insist tries until it works or ctx ends, and tells of each try that fails.
+func (p *partition) insist(ctx context.Context, offset int64, what string, try func() error) error {
+	for backoff := insistMin; ; backoff = min(2*backoff, insistMax) {
+		err := try()
 		if err == nil {
-			p.w.metrics.parked.WithLabelValues(kind).Inc()
-			p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.w.log.Error("parking a record; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "error", err)
+		p.w.log.Error(what+"; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", offset, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -6,13 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are a worker's counters. Every label is of a closed set: words of ours, or names of pools and mappings as the files have
-// them.
+// metrics are a worker's counters. Every label is of a closed set: words of ours, or names of sources, pools and mappings as the
+// configuration and the files have them.
 type metrics struct {
 	changes, keys, copies, refreshes, gaps      prometheus.Counter
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
+	truncates                                   *prometheus.CounterVec
 	lag                                         prometheus.Histogram
 	partitions                                  prometheus.Gauge
+	waiting                                     *prometheus.GaugeVec
 }
 
 // newMetrics registers them; its error is a registry that has them already.
@@ -34,19 +36,22 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		undecided: vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
 		shadow:    vec("shadow_keys_total", "Keys of templates in shadow: nothing was done with them.", "pool", "mapping"),
 		parked:    vec("parked_total", "Records put on the dead-letter topic.", "kind"),
+		truncates: vec("truncates_total", "Pools of emptied tables, by what was done: flush, for which a request was written, or ignore.", "pool", "done"),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "invalidator", Subsystem: "worker", Name: "commit_to_issue_seconds",
 			Help:    "From the commit in the database until the first round is issued.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60, 600},
 		}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions", Help: "Partitions that this worker owns."}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_waiting",
+			Help: "Partitions that take no records: the schema registry of their source does not give the schema that the next one needs."}, []string{"source"}),
 	}
 	if r == nil {
 		return m, nil
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.lag, m.partitions} {
+		m.parked, m.truncates, m.lag, m.partitions, m.waiting} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +42,7 @@ type partition struct {
 	copies  []sink.Copy
 	retry   time.Time     // no record is taken before: the first that waits could not be decoded
 	pause   time.Duration // between the last two tries
+	waits   waiting
 
 	mark     atomic.Int64  // the watermark
 	draining atomic.Bool   // take no more records
@@ -80,6 +80,7 @@ func (p *partition) run(ctx context.Context) {
 	defer close(p.done)
 	p.w.metrics.partitions.Inc()
 	defer p.w.metrics.partitions.Dec()
+	defer p.ended()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -107,7 +108,7 @@ func (p *partition) idle() time.Duration {
 	if p.later.len() > 0 {
 		d = time.Until(p.later.front().due)
 	}
-	if !p.retry.IsZero() {
+	if !p.retry.IsZero() && !p.closed() { // what opens it rouses the partition
 		d = min(d, time.Until(p.retry))
 	}
 	if len(p.owed.failed) > 0 {
@@ -170,9 +171,12 @@ func (p *partition) issueDue(ctx context.Context) (any bool, err error) {
 	return any, nil
 }
 
+// closed reports whether no record may be taken until something is acknowledged, or ever.
+func (p *partition) closed() bool { return p.draining.Load() || p.window.inFlight() >= maxInFlight }
+
 // take handles some of the records that wait, and reports whether it did.
 func (p *partition) take(ctx context.Context) (any bool, err error) {
-	if p.draining.Load() || p.window.inFlight() >= maxInFlight || time.Now().Before(p.retry) {
+	if p.closed() || time.Now().Before(p.retry) {
 		return false, nil
 	}
 	p.retry = time.Time{}
@@ -190,28 +194,9 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 			return true, err
 		}
 		p.pause = 0
+		p.goesOn()
 	}
 	return len(records) > 0, nil
-}
-
-const (
-	retryMin = 100 * time.Millisecond
-	retryMax = 5 * time.Second
-)
-
-// wait puts records back, of which the first cannot be decoded for now. The partition goes on with the rounds of what it has
-// issued, and takes none until the pause is over.
-func (p *partition) wait(rs []changelog.Record, why error) {
-	p.mu.Lock()
-	p.mu.pending = append(slices.Clone(rs), p.mu.pending...)
-	for i := range rs {
-		p.mu.bytes += recordBytes(&rs[i])
-	}
-	p.mu.Unlock()
-	p.pause = min(max(2*p.pause, retryMin), retryMax)
-	p.retry = time.Now().Add(p.pause)
-	p.w.log.Error("decoding a record; the partition takes no more until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", rs[0].Offset,
-		"again_in", p.pause, "error", why)
 }
 
 // next takes records off the pending ones.

@@ -3,12 +3,14 @@ package pipeline
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"time"
 
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
 	"invalidator/mapping"
+	"invalidator/sink"
 )
 
 // Refresher asks that a key's value be rebuilt.
@@ -40,9 +42,15 @@ func requestsOf(keys []mapping.Key, row *cdc.RowChange, recordKey []byte) (all [
 			continue
 		}
 		all = append(all, changelog.RefreshRequest{
-			V: 1, Key: k.Text, Pool: k.Template.Pool, Team: k.Template.Team, Mapping: k.Template.Mapping,
+			V: 1, Key: k.Text, KeyBase64: sink.Base64(k.Text), Pool: k.Template.Pool, Team: k.Template.Team, Mapping: k.Template.Mapping,
 			Source: row.Source, Table: row.TableID.String(), Reason: reasons[row.Op], Committed: row.CommitTime,
 		})
+	}
+	if row.Op == cdc.Truncate { // it has no row, and may be of many tables
+		for i := range all {
+			all[i].Table = row.Emptied()[0]
+		}
+		return all
 	}
 	if len(all) > 0 {
 		key := rowKey(row, recordKey)
@@ -53,13 +61,13 @@ func requestsOf(keys []mapping.Key, row *cdc.RowChange, recordKey []byte) (all [
 	return all
 }
 
-var reasons = map[cdc.Op]string{cdc.Insert: "insert", cdc.Read: "insert", cdc.Update: "update", cdc.Delete: "delete", cdc.Tomb: "delete"}
+var reasons = map[cdc.Op]string{cdc.Insert: "insert", cdc.Read: "insert", cdc.Update: "update", cdc.Delete: "delete", cdc.Tomb: "delete", cdc.Truncate: "truncate"}
 
 // maxRowKey bounds a row's key in a request, in bytes; a longer one is left out, since a topic may refuse it for ever.
 const maxRowKey = 16 << 10
 
 // rowKey is the record's key as JSON, without the schema that may wrap it. Where it is in another format it is made of what was
-// decoded: the key's columns that mappings read, as text.
+// decoded: the key's columns that mappings read, as text, bytes in base64.
 func rowKey(row *cdc.RowChange, recordKey []byte) json.RawMessage {
 	if len(recordKey) > maxRowKey {
 		return nil
@@ -73,7 +81,11 @@ func rowKey(row *cdc.RowChange, recordKey []byte) json.RawMessage {
 	}
 	texts := map[string]string{}
 	for _, name := range row.KeyColumns {
-		if v := columnOf(row, name); v.Kind != cdc.Absent && v.Kind != cdc.Null {
+		switch v := columnOf(row, name); v.Kind {
+		case cdc.Absent, cdc.Null:
+		case cdc.Bytes:
+			texts[name] = base64.StdEncoding.EncodeToString([]byte(v.S))
+		default:
 			texts[name] = v.S
 		}
 	}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,7 @@ const usersAvro = `{"type":"record","name":"Envelope","fields":[{"name":"after",
 func TestI7RegistryAwayIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		s := &away{err: unavailable{}}
+		s := &away{err: unavailable{"away"}}
 		r.w.opts.Sources[0].Decode.Schemas = s
 		value, err := avro.MustParse(usersAvro).AppendEncode([]byte{0, 0, 0, 0, 9}, map[string]any{
 			"after": map[string]any{"id": int64(2), "email": "c@x.test"}, "source": map[string]any{"connector": "mysql", "db": "shop", "table": "users"}, "op": "c",
@@ -50,6 +51,11 @@ func TestI7RegistryAwayIsWaitedFor(t *testing.T) {
 		if n := s.asked(); n < 700 || n > 760 {
 			t.Errorf("asked %d times in an hour, want once in %s", n, retryMax)
 		}
+		r.wantWaiting(t, 1, 1, 0)
+		s.set(unavailable{"away, in other words"})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		r.wantWaiting(t, 1, 2, 0)
 		s.set(nil)
 		time.Sleep(retryMax + settle)
 		synctest.Wait()
@@ -59,7 +65,61 @@ func TestI7RegistryAwayIsWaitedFor(t *testing.T) {
 		time.Sleep(settle)
 		synctest.Wait()
 		r.wantMark(t, 3)
+		r.wantWaiting(t, 0, 2, 1)
 	})
+}
+
+// I7: a partition that another worker takes over waits here no more.
+func TestI7WaitEndsWithThePartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.w.opts.Sources[0].Decode.Schemas = &away{err: unavailable{"away"}}
+		r.w.Assign(users, 0)
+		r.sendRaw(changelog.Record{Offset: 0, Value: []byte{0, 0, 0, 0, 9, 1}})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.wantWaiting(t, 1, 1, 0)
+		if p := r.w.Revoke([]changelog.Partition{users}); p[0].Offset != 0 {
+			t.Errorf("the next owner starts at %d", p[0].Offset)
+		}
+		r.wantWaiting(t, 0, 1, 0)
+	})
+}
+
+// I7: a worker that ends during a wait does not turn in circles when the next try, which it does not make, is due (time would stand
+// still here), and what was begun gets its second round.
+func TestI7DrainingDuringAWaitSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &away{err: unavailable{"away"}}
+		r.w.opts.Sources[0].Decode.Schemas = s
+		r.w.Assign(users, 0)
+		r.send(0, update("1", "a@x.test", "a@x.test"))
+		r.sendRaw(changelog.Record{Offset: 1, Value: []byte{0, 0, 0, 0, 9, 1}})
+		synctest.Wait()
+		first := r.nodes.take()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		r.w.Drain(ctx)
+		if took := time.Since(began); took != settle {
+			t.Errorf("draining took %s, want %s", took, settle)
+		}
+		if second := r.nodes.take(); len(first) == 0 || !slices.Equal(first, second) {
+			t.Errorf("rounds:\n%q\n%q", first, second)
+		}
+		r.wantMark(t, 1)
+		r.wantWaiting(t, 0, 1, 0)
+	})
+}
+
+// wantWaiting wants so many partitions to wait, and the log to have told of so many reasons to and ends of it.
+func (r *rig) wantWaiting(t *testing.T, partitions float64, begun, over int) {
+	t.Helper()
+	log := r.log.String()
+	if n, b, o := r.count(t, "partitions_waiting", "shop"), strings.Count(log, "waiting for the schema registry"), strings.Count(log, "the schema registry answers"); n != partitions || b != begun || o != over {
+		t.Errorf("%v partitions wait, told %d and %d times; want %v, %d, %d\n%s", n, b, o, partitions, begun, over, log)
+	}
 }
 
 // I7: an id that nobody knows is the record's own fault.
@@ -77,9 +137,9 @@ func TestI7UnknownSchemaIsParked(t *testing.T) {
 	})
 }
 
-type unavailable struct{}
+type unavailable struct{ text string }
 
-func (unavailable) Error() string   { return "away" }
+func (u unavailable) Error() string { return u.text }
 func (unavailable) Retryable() bool { return true }
 
 type away struct {

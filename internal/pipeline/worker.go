@@ -65,8 +65,10 @@ type Options struct {
 	Sources    []*Source
 	Snapshots  *Snapshots
 	Deleter    sink.Deleter
+	Classic    bool // the Deleter speaks the classic protocol: a key that needs base64 is parked with its record
 	Parker     Parker
 	Refresher  Refresher
+	Flusher    Flusher
 	Gaps       GapRecorder
 	Settle     time.Duration // from a round's last acknowledgement to the next round
 	Observer   func(Round)   // nil: none. Called from partitions' goroutines; must not block
@@ -102,6 +104,11 @@ func New(opts Options) (*Worker, error) {
 	m, err := newMetrics(opts.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("registering a worker's metrics: %w", err)
+	}
+	for _, s := range opts.Sources {
+		if s.Decode.Schemas != nil {
+			m.waiting.WithLabelValues(s.Name) // 0, not missing
+		}
 	}
 	return &Worker{
 		opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),

@@ -302,6 +302,7 @@ type rig struct {
 	log    syncBuffer
 
 	refresher *fakeRefresher
+	flusher   *fakeFlusher
 }
 
 const plainRing = `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[{"addr":"n2:1","zone":"b"}]}]}`
@@ -329,12 +330,12 @@ func newRigOf(t testing.TB, file string) *rig {
 	if mapping.HasErrors(problems) {
 		t.Fatal(problems)
 	}
-	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, group: &fakeGroup{}, views: &views{}}
+	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, flusher: &fakeFlusher{}, group: &fakeGroup{}, views: &views{}}
 	r.views.store(view(t, plainRing, nil))
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	w, err := New(Options{
 		Sources:   []*Source{{Name: "shop", Pattern: changelog.ChangeTopics("shop"), Decode: envelope.Config{Format: envelope.Auto}}},
-		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Refresher: r.refresher, Gaps: r.gaps,
+		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Refresher: r.refresher, Flusher: r.flusher, Gaps: r.gaps,
 		Settle: settle, Log: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -467,15 +468,22 @@ type fakeParker struct {
 	fail   atomic.Bool
 	mu     sync.Mutex
 	parked []int64
+	last   string // the reason
 }
 
-func (p *fakeParker) ParkFrom(_ context.Context, _ changelog.Partition, r changelog.Record, _ string) error {
+func (p *fakeParker) why() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+func (p *fakeParker) ParkFrom(_ context.Context, _ changelog.Partition, r changelog.Record, reason string) error {
 	if p.fail.Load() {
 		return errors.New("the broker is away")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.parked = append(p.parked, r.Offset)
+	p.parked, p.last = append(p.parked, r.Offset), reason
 	return nil
 }
 

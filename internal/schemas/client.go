@@ -1,7 +1,6 @@
 package schemas
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,7 +21,7 @@ type Options struct {
 	User     string // empty: no login
 	Password string
 	TLS      *tls.Config   // nil: the system's roots
-	Timeout  time.Duration // of one request; 0: DefaultTimeout
+	Timeout  time.Duration // of one schema, with those that it refers to; 0: DefaultTimeout
 }
 
 const (
@@ -43,15 +42,20 @@ type Client struct {
 	confluent *sr.Client
 	apicurio  *sr.Client // its own API; nil where the URL does not say where that is
 	http      *http.Client
+	timeout   time.Duration
 	now       func() time.Time
 
-	mu      sync.Mutex // guards what follows
-	texts   map[envelope.SchemaID]string
-	unknown map[envelope.SchemaID]miss
+	mu       sync.Mutex // guards what follows
+	texts    map[envelope.SchemaID]string
+	versions map[version]sr.Schema // that others refer to
+	unknown  map[envelope.SchemaID]miss
 }
 
 // miss is a schema that the registry did not know.
-type miss struct{ first, last time.Time } // when it was asked
+type miss struct {
+	first, last time.Time // when it was asked
+	why         error
+}
 
 func (m miss) final() bool { return m.last.Sub(m.first) > patience }
 
@@ -76,7 +80,8 @@ func New(o Options) (*Client, error) {
 		}
 		return sr.NewClient(opts...)
 	}
-	c := &Client{url: o.URL, http: web, now: time.Now, texts: map[envelope.SchemaID]string{}, unknown: map[envelope.SchemaID]miss{}}
+	c := &Client{url: o.URL, http: web, timeout: o.Timeout, now: time.Now,
+		texts: map[envelope.SchemaID]string{}, versions: map[version]sr.Schema{}, unknown: map[envelope.SchemaID]miss{}}
 	var err error
 	if c.confluent, err = client(o.URL); err != nil {
 		return nil, fmt.Errorf("making a client of the schema registry %s: %w", o.URL, err)
@@ -121,44 +126,65 @@ func (c *Client) Schema(ctx context.Context, id envelope.SchemaID) (string, erro
 		return text, nil
 	}
 	if seen && missed.final() && c.now().Sub(missed.last) < forget {
-		return "", fmt.Errorf("schema %s: %w", id, ErrUnknown)
+		return "", fmt.Errorf("schema %s: %w", id, missed.why)
 	}
-	s, err := c.fetch(ctx, id)
+	text, err := c.fetch(ctx, id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var re *refused
 	switch {
-	case err == nil && s.Type != sr.TypeAvro:
-		return "", fmt.Errorf("schema %s is %s: only Avro is read", id, s.Type)
-	case err == nil && len(s.References) > 0:
-		return "", fmt.Errorf("schema %s refers to %s: schemas that refer to others are not read", id, s.References[0].Subject)
 	case err == nil:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		keep(c.texts, id, s.Schema)
+		keep(c.texts, id, text)
 		delete(c.unknown, id)
-		return s.Schema, nil
+		return text, nil
+	case errors.As(err, &re):
+		return "", fmt.Errorf("schema %s: %w", id, re.error)
 	case !isUnknown(err):
 		return "", &Unavailable{id, c.url, err}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := miss{last: c.now()}
+	m := miss{last: c.now(), why: ErrUnknown}
 	if m.first = m.last; seen {
 		m.first = missed.first
 	}
+	notYet := errNotYet
+	var nr *noReference
+	if errors.As(err, &nr) {
+		m.why, notYet = fmt.Errorf("%w: %w", nr, ErrUnknown), fmt.Errorf("%w: %w", nr, errNotYet)
+	}
 	keep(c.unknown, id, m)
 	if m.final() {
-		return "", fmt.Errorf("schema %s: %w", id, ErrUnknown)
+		return "", fmt.Errorf("schema %s: %w", id, m.why)
 	}
-	return "", &Unavailable{id, c.url, errNotYet}
+	return "", &Unavailable{id, c.url, notYet}
 }
 
-func keep[V any](m map[envelope.SchemaID]V, id envelope.SchemaID, v V) {
+// refused is a schema that the registry gave, and that is not read.
+type refused struct{ error }
+
+func (e *refused) Unwrap() error { return e.error }
+
+func keep[K comparable, V any](m map[K]V, id K, v V) {
 	if len(m) >= maxKept {
 		clear(m)
 	}
 	m[id] = v
 }
 
-func (c *Client) fetch(ctx context.Context, id envelope.SchemaID) (sr.Schema, error) {
+// fetch is the text of a schema, with what it refers to.
+func (c *Client) fetch(ctx context.Context, id envelope.SchemaID) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	s, err := c.schema(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if s.Type != sr.TypeAvro {
+		return "", &refused{fmt.Errorf("it is %s: only Avro is read", s.Type)}
+	}
+	return c.joined(ctx, s)
+}
+
+func (c *Client) schema(ctx context.Context, id envelope.SchemaID) (sr.Schema, error) {
 	switch id.Kind {
 	case envelope.ConfluentID:
 		return c.confluent.SchemaByID(ctx, int(id.Number))
@@ -172,16 +198,6 @@ func (c *Client) fetch(ctx context.Context, id envelope.SchemaID) (sr.Schema, er
 	var text []byte
 	err := c.apicurio.Do(ctx, http.MethodGet, fmt.Sprintf("/ids/%ss/%d", id.Kind, id.Number), nil, &text)
 	return sr.Schema{Schema: string(text)}, err
-}
-
-// codeSchemaNotFound is Confluent's error code; Apicurio names what its own API does not find. Another 404 says that the URL is
-// wrong, and no schema is to blame for that.
-const codeSchemaNotFound = 40403
-
-func isUnknown(err error) bool {
-	var re *sr.ResponseError
-	return errors.As(err, &re) && re.StatusCode == http.StatusNotFound && (re.ErrorCode == codeSchemaNotFound ||
-		bytes.Contains(re.Raw, []byte("ArtifactNotFoundException")) || bytes.Contains(re.Raw, []byte("ContentNotFoundException")))
 }
 
 var _ envelope.SchemaSource = (*Client)(nil)

@@ -189,7 +189,10 @@ func TestH1_KeysThatNoCommandCanCarryNeverReachTheWire(t *testing.T) {
 		node.Set("good", "old")
 		c, _ := start(t, opts)
 		long := strings.Repeat("k", 250)
-		bad := []string{"", "a b", "a\tb", "a\r\nflush_all\r\n", "good\x00x", "a\x7f", long + "k", strings.Repeat("q", 300)}
+		bad := []string{"", long + "k", strings.Repeat("q", 300), "good " + long[:182]}
+		if opts.Protocol == Classic { // meta has base64 for them
+			bad = append(bad, "a b", "a\tb", "a\r\nflush_all\r\n", "good\x00x", "a\x7f")
+		}
 		w := make(acks, 100)
 		for _, key := range append(bad, "good", long) {
 			if err := c.Delete(t.Context(), sink.Copy{Node: node.Addr(), Key: key}, w); err != nil {

@@ -4,8 +4,9 @@
 //
 // What memcached does, as the conformance suite in sink/memcachetest shows it on the real server: HD is silent under q,
 // NF is shown, and both are success; any line other than these and MN makes the answers of that batch unattributable, so the
-// batch is sent again on a fresh connection, one unquiet answer a key; a key with a byte of 0x00 to 0x20 or 0x7f, or over
-// 250 bytes, never reaches the wire.
+// batch is sent again on a fresh connection, one unquiet answer a key; a key over 250 bytes never
+// reaches the wire, and one with a byte of 0x00 to 0x20 or 0x7f only in base64 (`md key b q`): the item is that of the decoded bytes,
+// so that a key without such a byte goes as it is, whichever way clients write it.
 //
 // A few connections a node, each with one batch in flight; a batch grows with what is queued and goes out at once when the
 // connection is idle. Every exchange has a deadline; a connection is closed after any timeout, short write or unexpected
@@ -22,8 +23,8 @@
 // A stale mark goes the same way in everything, with three ways to become a delete: the classic protocol, a time outside
 // sink.MinStale and sink.MaxStale (T0 would take the item's expiry away), and a node or proxy that answered it, alone, with an error.
 //
-// It refuses (a *sink.RefusedError through sink.Waiter) a key that sink.CheckKey refuses, and one that the node itself
-// answers with memcached's text for a bad key. Everything else is tried until it succeeds: through a proxy too NOT_FOUND is
+// It refuses (a *sink.RefusedError through sink.Waiter) a key that sink.CheckMetaKey refuses, one that would need base64 under the
+// classic protocol or at a node that does not know that flag, and one that the node itself answers with memcached's text for a bad key. Everything else is tried until it succeeds: through a proxy too NOT_FOUND is
 // success, so a proxy that answers it for a delete that it only queued must not stand before a node.
 //
 // Callers: internal/pipeline deletes, internal/app runs the client and reads Nodes for metrics and status.

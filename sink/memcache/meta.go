@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -93,7 +94,12 @@ func appendCommands(out []byte, batch []entry, careful bool) []byte {
 	for i := range batch {
 		e := &batch[i]
 		out = append(out, "md "...)
-		out = append(out, e.key...)
+		if e.base64 {
+			out = base64.StdEncoding.AppendEncode(out, []byte(e.key))
+			out = append(out, " b"...)
+		} else {
+			out = append(out, e.key...)
+		}
 		out = append(out, quiet...)
 		if e.stale > 0 {
 			out = append(out, " I T"...)
@@ -109,10 +115,16 @@ func isDone(line []byte) bool { return string(line) == "HD" || string(line) == "
 
 // unexpected says what a line means that closes the exchange.
 func (l *metaLink) unexpected(line []byte, batch []entry, answered int, careful bool) error {
-	if careful && answered < len(batch) && refusesKey(string(line)) {
+	if careful && answered < len(batch) && (refusesKey(string(line)) || batch[answered].knowsNoBase64(line)) {
 		return &sink.RefusedError{Copy: sink.Copy{Node: l.node, Key: batch[answered].key}, Answer: string(line)}
 	}
 	return &answerError{line: string(line)}
+}
+
+// knowsNoBase64 says whether an answer to e alone is that of a node, or a proxy, which does not know the flag b: no retry helps. Of
+// a stale mark it may be the mark's flags that are not known; that one is tried again as a delete.
+func (e *entry) knowsNoBase64(line []byte) bool {
+	return e.base64 && e.stale == 0 && bytes.HasPrefix(line, []byte("CLIENT_ERROR invalid")) && bytes.Contains(line, []byte("flag"))
 }
 
 // refusesKey says whether an answer can be meant for the key alone: the text that memcached has for keys it does not take.

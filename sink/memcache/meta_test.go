@@ -32,25 +32,33 @@ func TestExchange(t *testing.T) {
 		answered int
 		err      string // part of its text
 	}{
-		{"MN\r\n", false, 3, ""},
-		{"NF\r\nNF\r\nMN\r\n", false, 3, ""},
-		{"HD\r\nNF\r\nHD \r\nMN\r\n", true, 3, ""},
+		{"MN\r\n", false, 5, ""},
+		{"NF\r\nNF\r\nMN\r\n", false, 5, ""},
+		{"HD\r\nNF\r\nHD \r\nNF\r\nHD\r\nMN\r\n", true, 5, ""},
 		{"NF\r\nSERVER_ERROR x\r\nMN\r\n", false, 0, "SERVER_ERROR x"},
-		{"NF\r\nNF\r\nNF\r\nNF\r\nMN\r\n", false, 0, `"NF"`},
+		{"NF\r\nNF\r\nNF\r\nNF\r\nNF\r\nNF\r\nMN\r\n", false, 0, `"NF"`},
 		{"HD\r\nSERVER_ERROR x\r\nHD\r\nMN\r\n", true, 1, "SERVER_ERROR x"},
 		{"HD\r\nCLIENT_ERROR bad command line format\r\n", true, 1, "refuses key"},
+		{"HD\r\nHD\r\nHD\r\nCLIENT_ERROR bad command line format\r\n", true, 3, "refuses key"},
+		{"HD\r\nHD\r\nHD\r\nCLIENT_ERROR invalid or duplicate flag\r\n", true, 3, "refuses key"},
+		{"HD\r\nHD\r\nHD\r\nCLIENT_ERROR invalid flag\r\n", true, 3, "refuses key"},
+		{"HD\r\nHD\r\nHD\r\nCLIENT_ERROR unauthenticated\r\n", true, 3, "unexpected answer"},
+		{"HD\r\nHD\r\nCLIENT_ERROR invalid flag\r\n", true, 2, "unexpected answer"},             // of a key that goes as it is
+		{"HD\r\nHD\r\nHD\r\nHD\r\nCLIENT_ERROR invalid flag\r\n", true, 4, "unexpected answer"}, // it may be the mark
+		{"CLIENT_ERROR invalid flag\r\nMN\r\n", false, 0, "unexpected answer"},
 		{"HD\r\nMN\r\n", true, 1, `"MN"`},
-		{"HD\r\nHD\r\nHD\r\nHD\r\nMN\r\n", true, 3, `"HD"`},
+		{"HD\r\nHD\r\nHD\r\nHD\r\nHD\r\nHD\r\nMN\r\n", true, 5, `"HD"`},
 		{"HD\r\nH", true, 1, "closed"},
 		{"NF\r\nMN", false, 0, "closed"},
 		{"", false, 0, "closed"},
 	} {
 		l, conn := scriptedLink(tc.answers)
-		answered, err := l.exchange([]entry{{key: "a"}, {key: "b", stale: 30}, {key: "c"}}, tc.careful)
+		answered, err := l.exchange([]entry{{key: "a"}, {key: "b", stale: 30}, {key: "c"}, {key: "d d", base64: true},
+			{key: "e\x00\xff", base64: true, stale: 5}}, tc.careful)
 		if text := errText(err); answered != tc.answered || (err == nil) != (tc.err == "") || !strings.Contains(text, tc.err) {
 			t.Errorf("%q, careful %v: answered %d, %s; want %d, %s", tc.answers, tc.careful, answered, text, tc.answered, tc.err)
 		}
-		want := "md a q\r\nmd b q I T30\r\nmd c q\r\nmn\r\n"
+		want := "md a q\r\nmd b q I T30\r\nmd c q\r\nmd ZCBk b q\r\nmd ZQD/ b q I T5\r\nmn\r\n"
 		if tc.careful {
 			want = strings.ReplaceAll(want, " q", "")
 		}

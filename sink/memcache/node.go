@@ -16,6 +16,7 @@ type entry struct {
 	waiter  sink.Waiter
 	since   int64 // when it was queued, Unix ns
 	careful bool  // it was on a socket before, without an answer
+	base64  bool  // the key has to be sent in base64
 	stale   uint8 // seconds that the item is left as stale; 0: it is deleted
 }
 

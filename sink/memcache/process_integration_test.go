@@ -156,5 +156,6 @@ func TestH3_MemcachedWithFewConnections(t *testing.T) {
 
 func TestMemcachedMarksStale(t *testing.T)    { markStale(t, memcachetest.StartProcess(t).Addr) }
 func TestMemcachedLeaseInFlight(t *testing.T) { leaseInFlight(t, memcachetest.StartProcess(t).Addr) }
+func TestMemcachedKeysInBase64(t *testing.T)  { keysInBase64(t, memcachetest.StartProcess(t).Addr) }
 
 func BenchmarkMemcached(b *testing.B) { benchmarkNode(b, memcachetest.StartProcess(b).Addr) }

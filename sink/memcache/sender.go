@@ -14,7 +14,7 @@ import (
 
 const (
 	batchKeys  = 1024             // deletes a batch at most: their answers (NF and line end, 4 KiB) fit any socket buffer, so neither side waits for the other to read
-	batchBytes = 64 << 10         // key text of a batch at most, so that a slow link finishes one within Options.Timeout
+	batchBytes = 64 << 10         // bytes of keys of a batch at most, so that a slow link finishes one within Options.Timeout
 	idleAfter  = 10 * time.Second // a connection without deletes is closed: another process may wait for its place, or the node has left the ring
 	logEvery   = 30 * time.Second // a node that goes on failing is logged this often
 )
@@ -42,7 +42,8 @@ type sender struct {
 	slot    int // of node.mu.slots
 	opts    *Options
 	open    func(context.Context) (link, error)
-	maxKeys int // a batch
+	maxKeys int  // a batch
+	classic bool // there is no base64 in what it speaks
 	log     *slog.Logger
 
 	link  link          // nil while there is none
@@ -54,6 +55,7 @@ func (c *Client) newSender(n *node, slot int) *sender {
 	switch c.opts.Protocol {
 	case Classic:
 		s.maxKeys = 1 // each is its own round trip: leave the next one to whichever connection is idle first
+		s.classic = true
 		s.open = func(ctx context.Context) (link, error) { return newClassicLink(ctx, n.addr, c.dial, c.opts), nil }
 	default:
 		s.maxKeys = batchKeys
@@ -134,8 +136,8 @@ func (s *sender) deliver(ctx context.Context, batch []entry) {
 func (s *sender) refuseUnsendable(batch []entry) []entry {
 	good := batch[:0]
 	for _, e := range batch {
-		err := sink.CheckKey(e.key)
-		if err == nil {
+		var err error
+		if e.base64, err = s.check(e.key); err == nil {
 			good = append(good, e)
 			continue
 		}
@@ -143,6 +145,16 @@ func (s *sender) refuseUnsendable(batch []entry) []entry {
 	}
 	return good
 }
+
+// check says how a key goes over the wire, or why it cannot.
+func (s *sender) check(key string) (inBase64 bool, err error) {
+	if inBase64, err = sink.CheckMetaKey(key); s.classic && inBase64 && err == nil {
+		return false, errNotClassic
+	}
+	return inBase64, err
+}
+
+var errNotClassic = errors.New("the classic protocol has no way to write a space or a control byte in a key")
 
 // settle frees the room of what was answered and tells its waiters: of success, where refusal is empty.
 func (s *sender) settle(done, rest []entry, refusal string) {

@@ -2,6 +2,7 @@ package memcachetest
 
 import (
 	"bufio"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"os"
@@ -57,9 +58,13 @@ type speaker struct {
 }
 
 func newSpeaker(conn net.Conn, key string) *speaker {
+	long := func(n int) string { return key + strings.Repeat("k", n-len(key)) }
+	b64 := func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) }
 	return &speaker{conn: conn, in: bufio.NewReader(conn), words: map[string]string{
-		"key": key, "key250": key + strings.Repeat("k", 250-len(key)), "key251": key + strings.Repeat("k", 251-len(key)),
+		"key": key, "key250": long(250), "key251": long(251),
 		"nul": "\x00", "tab": "\t", "del": "\x7f", "lf": "\n", "": "", // {} keeps an empty line
+		"key64": b64(key), "spaced64": b64(key + " a"), "nul64": b64(key + "\x00b"), "crlf64": b64(key + "\r\nmd " + key), "del64": b64(key + "\x7f"),
+		"high64": b64(key + "\xff\x00\xfe"), "key186b64": b64(long(185) + " "), "key187b64": b64(long(186) + " "),
 	}}
 }
 

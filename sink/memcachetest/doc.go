@@ -1,8 +1,8 @@
 // Package memcachetest is an in-process memcached: for unit tests, and for the nodes of `demo --embedded`.
 //
 // It speaks what a client of this project says to a node: classic get, gets, set, add, cas, delete, flush_all, version, stats
-// and quit; meta mg, ms, md and mn, with the leases (mg … N30) and stale marks (md … I T30) of memcached 1.6.18, its
-// error texts and its limit of 250 bytes a key. What it answers is held against a real memcached by one conformance suite that
+// and quit; meta mg, ms, md and mn, with the leases (mg … N30), stale marks (md … I T30) and keys in base64 (md … b) of memcached
+// 1.6.18, its error texts and its limit of 250 bytes a key. What it answers is held against a real memcached by one conformance suite that
 // runs on both. It never evicts, counts no slabs and has no binary protocol, so it is no place to measure memory.
 //
 // Server.Intercept makes it misbehave on chosen commands, so that a test can make any fault of the wire happen and then

@@ -1,6 +1,7 @@
 package memcachetest
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,12 +51,35 @@ func (fs flags) number(letter byte) (n *int64, ok bool) {
 	return &v, err == nil
 }
 
+// metaKey is the key of a meta command.
+type metaKey struct {
+	key  string // what the store holds
+	sent string // as the client wrote it: the key, or with the flag b its base64
+}
+
+// shown is what k repeats.
+func (k metaKey) shown() string {
+	if k.sent != k.key {
+		return k.sent + " b"
+	}
+	return k.key
+}
+
+// of is k as mg repeats it where there is an item: as that one was stored, however it is asked for.
+func (k metaKey) of(it *item) metaKey {
+	k.sent = k.key
+	if it.base64 {
+		k.sent = base64.StdEncoding.EncodeToString([]byte(k.key))
+	}
+	return k
+}
+
 // show repeats in a code's line what the client asked to see, in its order. it is nil where there is no item.
-func (fs flags) show(code, key string, it *item) string {
+func (fs flags) show(code string, key metaKey, it *item) string {
 	for _, f := range fs {
 		switch {
 		case f[0] == 'k':
-			code += " k" + key
+			code += " k" + key.shown()
 		case f[0] == 'O':
 			code += " " + f
 		case it == nil:
@@ -74,9 +98,19 @@ func (fs flags) show(code, key string, it *item) string {
 
 const badToken = "CLIENT_ERROR bad token in command line format"
 
+// wording is what a command says of its flags, and of a key that is no base64.
+type wording struct{ invalid, duplicate, undecodable string }
+
+var (
+	getWording    = wording{"CLIENT_ERROR invalid flag", "CLIENT_ERROR duplicate flag", "CLIENT_ERROR error decoding key"}
+	deleteWording = wording{badDeleteFlag, badDeleteFlag, badDeleteFlag}
+)
+
+const badDeleteFlag = "CLIENT_ERROR invalid or duplicate flag"
+
 // metaGet is mg <key> <flags>*. N makes a placeholder on a miss.
 func metaGet(ses *session, words []string) error {
-	key, fs, problem := metaKey(words, 1, "vcfkOqstN", "CLIENT_ERROR invalid flag", "CLIENT_ERROR duplicate flag")
+	key, fs, problem := parseKey(words, 1, "vcfkOqstNb", getWording)
 	vivify, ok := fs.number('N')
 	switch {
 	case problem != "":
@@ -88,18 +122,18 @@ func metaGet(ses *session, words []string) error {
 	if vivify != nil {
 		placeholder = *vivify
 	}
-	it, won, ok := ses.store.lease(key, vivify != nil, expiry(int(placeholder)))
+	it, won, ok := ses.store.lease(key.key, vivify != nil, expiry(int(placeholder)))
 	if !ok {
 		if fs.has('q') {
 			return nil
 		}
-		return ses.answer("EN")
+		return ses.answer(fs.show("EN", key, nil))
 	}
 	code := "HD"
 	if fs.has('v') {
 		code = fmt.Sprintf("VA %d", len(it.value))
 	}
-	line := fs.show(code, key, &it)
+	line := fs.show(code, key.of(&it), &it)
 	if it.won {
 		line += " Z"
 	}
@@ -117,7 +151,7 @@ func metaGet(ses *session, words []string) error {
 
 // metaSet is ms <key> <length> <flags>*.
 func metaSet(ses *session, words []string) error {
-	key, fs, problem := metaKey(words, 2, "ckOqCFITM", "CLIENT_ERROR invalid flag", "CLIENT_ERROR duplicate flag")
+	key, fs, problem := parseKey(words, 2, "ckOqCFITMb", getWording)
 	if problem == badFormat || problem == "ERROR" {
 		return ses.answer(problem) // the data block is then read as a command, as memcached does
 	}
@@ -129,14 +163,14 @@ func metaSet(ses *session, words []string) error {
 	if !ok {
 		return err
 	}
-	u := update{value: value, late: fs.has('I')}
+	u := update{value: value, late: fs.has('I'), base64: fs.has('b')}
 	if problem == "" {
 		problem = fs.setInto(&u)
 	}
 	if problem != "" {
 		return ses.answer(problem)
 	}
-	cas, v := ses.store.set(key, u)
+	cas, v := ses.store.set(key.key, u)
 	if fs.has('q') && v == done {
 		return nil
 	}
@@ -177,8 +211,7 @@ func (fs flags) setInto(u *update) (problem string) {
 
 // metaDelete is md <key> <flags>*. I marks the item stale in place of deleting it.
 func metaDelete(ses *session, words []string) error {
-	const problemText = "CLIENT_ERROR invalid or duplicate flag"
-	key, fs, problem := metaKey(words, 1, "kOqCIT", problemText, problemText)
+	key, fs, problem := parseKey(words, 1, "kOqCITb", deleteWording)
 	cas, ok1 := fs.number('C')
 	ttl, ok2 := fs.number('T')
 	switch {
@@ -196,7 +229,7 @@ func metaDelete(ses *session, words []string) error {
 		at := expiry(int(*ttl))
 		r.expires = &at
 	}
-	v := ses.store.remove(key, r)
+	v := ses.store.remove(key.key, r)
 	if fs.has('q') && v == done {
 		return nil
 	}
@@ -205,14 +238,23 @@ func metaDelete(ses *session, words []string) error {
 
 func metaNoop(ses *session, _ []string) error { return ses.answer("MN") }
 
-// metaKey splits a meta command's words into the key and, after the fixed words, its flags.
-func metaKey(words []string, fixed int, allowed, invalid, duplicate string) (key string, fs flags, problem string) {
+// parseKey splits a meta command's words into the key and, after the fixed words, its flags. The limit of a key's length is about
+// what was sent: of a key in base64 too.
+func parseKey(words []string, fixed int, allowed string, say wording) (key metaKey, fs flags, problem string) {
 	switch {
 	case len(words) == 0:
-		return "", nil, "ERROR"
+		return key, nil, "ERROR"
 	case len(words) < fixed || len(words[0]) > maxKey:
-		return "", nil, badFormat
+		return key, nil, badFormat
 	}
-	fs, problem = parseFlags(words[fixed:], allowed, invalid, duplicate)
-	return words[0], fs, problem
+	key = metaKey{key: words[0], sent: words[0]}
+	if fs, problem = parseFlags(words[fixed:], allowed, say.invalid, say.duplicate); problem != "" || !fs.has('b') {
+		return key, fs, problem
+	}
+	decoded, err := base64.StdEncoding.DecodeString(key.sent)
+	if err != nil || len(decoded) == 0 {
+		return key, nil, say.undecodable
+	}
+	key.key = string(decoded)
+	return key, fs, ""
 }

@@ -76,7 +76,7 @@ func FuzzSession(f *testing.F) {
 	for _, seed := range []string{
 		"md a q\r\nmn\r\n", "mg a v c N30 Ox\r\nms a 2 C1 I T9 F1 MS\r\nxx\r\nmd a I T30 C2\r\n", "set a 1 2 3\r\nabc\r\nget a b\r\n",
 		"cas a 0 0 1 1 noreply\r\nx\r\n", "delete a noreply\r\n", "ms a -1\r\n", "ms a\r\n", "mg a N\r\n", "\x00\r\n", " \r\n", "set k 0 0 9223372036854775807\r\n",
-		"md \xff\r\n", "mg a \xc3\xa9\r\n",
+		"md \xff\r\n", "ms YSBi 1 b k\r\nx\r\nmg YSBi b k v\r\nmd YSBi b I T9 q\r\nmd YSB b\r\nmd ==== b k\r\n", "mg a \xc3\xa9\r\n",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -13,6 +13,7 @@ type item struct {
 	expires time.Time // zero: never
 	won     bool      // somebody was told to refill it (W); others are told to wait (Z)
 	stale   bool      // marked by md … I (X)
+	base64  bool      // its key was sent in base64: mg … k shows it so
 }
 
 // ttl is what `t` shows: whole seconds left, -1 for never.
@@ -96,6 +97,7 @@ type update struct {
 	add     bool    // only where there is none
 	replace bool    // only where there is one
 	cas     *uint64 // only over this one
+	base64  bool    // the key was sent so
 	late    bool    // an older cas is taken too, but leaves the item as stale as it is (ms … I)
 }
 
@@ -103,7 +105,7 @@ func (st *store) set(key string, u update) (cas uint64, v verdict) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	old := st.live(key)
-	fresh := &item{value: u.value, flags: u.flags, expires: u.expires}
+	fresh := &item{value: u.value, flags: u.flags, expires: u.expires, base64: u.base64}
 	switch {
 	case old == nil && u.cas != nil:
 		return 0, notFound

@@ -3,20 +3,20 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"invalidator/internal/changelog"
 	"invalidator/sink"
 	"invalidator/test/integration/harness"
-	"invalidator/test/integration/services"
 )
 
 // stage is a while in which all processes have one set in force: rows (from, until] are committed and mapped in it, and lose these keys.
@@ -227,31 +227,30 @@ func (r *reload) present(n *harness.Node) map[string]bool {
 	return out
 }
 
-// fingerprint waits until so many processes stand on the state topic, with one fingerprint, and returns it.
+// fingerprint waits until `invalidator status` shows so many processes, with one fingerprint, and finds nothing wrong with them; it returns the fingerprint.
 func (r *reload) fingerprint(processes int) (one string) {
 	r.t.Helper()
-	state, err := changelog.OpenState(changelog.Options{Brokers: []string{services.Addr("KAFKA")}}, changelog.NamesFor(r.p.Config.Kafka.TopicPrefix).State)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer state.Close()
 	harness.Await(r.t, fmt.Sprintf("%d processes to show one fingerprint", processes), func() (bool, string) {
-		st, err := state.Load(r.t.Context())
-		if err != nil {
-			return false, err.Error()
+		out, err := exec.Command(harness.Binary(r.t), "status", "--config", r.p.File, "--json").Output() // it fails without a worker
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			r.t.Fatal(err)
 		}
 		n, seen := 0, map[string]bool{}
-		for _, e := range st.Under("process") {
-			var record struct {
+		for line := range bytes.Lines(out) {
+			var x struct {
+				Process  string
+				Lost     bool
 				Mappings struct{ Fingerprint string }
 			}
-			if err := json.Unmarshal(e.Value, &record); err != nil {
-				r.t.Fatal(err)
+			if err := json.Unmarshal(line, &x); err != nil {
+				r.t.Fatalf("%s: %v", line, err)
 			}
-			one = record.Mappings.Fingerprint
-			n, seen[one] = n+1, true
+			if x.Process != "" && !x.Lost {
+				one = x.Mappings.Fingerprint
+				n, seen[one] = n+1, true
+			}
 		}
-		return n == processes && len(seen) <= 1, fmt.Sprintf("%d processes, %v", n, seen)
+		return n == processes && len(seen) <= 1 && (err == nil) == (n > 0), string(out)
 	})
 	return one
 }

@@ -6,6 +6,8 @@
 // without, into topics of their own. A transaction has the same id on all of them, so that keys are compared statement by
 // statement.
 //
-// The test runs Kafka Connect itself, by ./dev connect, which fetches the jars where they are missing (Java and Maven are
+// What Debezium tells of tables that lose their rows, and where, has a test of its own.
+//
+// The tests run Kafka Connect themselves, by ./dev connect, which fetches the jars where they are missing (Java and Maven are
 // needed). There is no Debezium connector for MariaDB here.
 package debezium

@@ -68,6 +68,7 @@ func Start(t testing.TB, name string, args ...string) *Process {
 	}
 	cmd := exec.Command(Binary(t), args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "TZ=America/New_York") // no zone of the host's may come into a key
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", name, err)
 	}

@@ -1,0 +1,60 @@
+package changelog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// ReadNewest hands the newest records of every topic that match chooses to fn: the last n offsets of each partition, one
+// partition after the other. It returns the topics' names, sorted, also those that hold no record. It belongs to no group and
+// commits nothing. An error of fn ends it with that error; a topic that goes away meanwhile is as one that was never there.
+func ReadNewest(ctx context.Context, o Options, match func(topic string) bool, n int64, fn func(topic string, r TopicRecord) error) ([]string, error) {
+	cl, err := o.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	all, err := kadm.NewClient(cl).ListTopics(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing topics: %w", err)
+	}
+	var topics []string
+	for _, topic := range slices.Sorted(slices.Values(all.Names())) {
+		if !match(topic) {
+			continue
+		}
+		switch err := readNewest(ctx, cl, topic, n, fn); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			continue
+		case err != nil:
+			return topics, fmt.Errorf("reading topic %s: %w", topic, err)
+		}
+		topics = append(topics, topic)
+	}
+	return topics, nil
+}
+
+func readNewest(ctx context.Context, cl *kgo.Client, topic string, n int64, fn func(topic string, r TopicRecord) error) error {
+	adm := kadm.NewClient(cl)
+	ends, err := adm.ListEndOffsets(ctx, topic)
+	if err = cmp.Or(err, ends.Error()); err != nil {
+		return fmt.Errorf("asking for its end: %w", err)
+	}
+	starts, err := adm.ListStartOffsets(ctx, topic)
+	if err = cmp.Or(err, starts.Error()); err != nil {
+		return fmt.Errorf("asking for its start: %w", err)
+	}
+	for p, from := range starts[topic] {
+		end := ends[topic][p].Offset
+		from.Offset = max(from.Offset, end-n)
+		starts[topic][p] = from
+	}
+	return readSince(ctx, cl, topic, starts, func(r TopicRecord) error { return fn(topic, r) })
+}
