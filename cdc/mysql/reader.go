@@ -188,6 +188,9 @@ func (r *reader) ended(ctx context.Context, e *replication.BinlogEvent) error {
 
 // commit tells the place up to which all was handed over, unless losses are still to be told.
 func (r *reader) commit(ctx context.Context, at time.Time) error {
+	if r.xa != nil {
+		r.xa.remind(r.f.log)
+	}
 	if told, err := r.losses.tell(ctx, r.out); !told || err != nil {
 		return err
 	}
@@ -210,7 +213,6 @@ func (r *reader) idle(ctx context.Context) error {
 	if r.tx.begun || r.tx.text != "" {
 		return nil
 	}
-	r.xa.remind(r.f.log)
 	return r.commit(ctx, time.Now().UTC())
 }
 

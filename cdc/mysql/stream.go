@@ -61,11 +61,11 @@ func (s *stream) fill(ctx context.Context) error {
 	}
 }
 
-// close ends the dump and waits for its goroutine. The server notices at its next heartbeat.
+// close ends the dump and waits for its goroutine, whose read the cut connection ends. The server notices at its next heartbeat.
 func (s *stream) close() {
 	s.cancel()
-	s.dump.close()
 	s.wait.Wait()
+	s.dump.close()
 }
 
 // next waits for an event. The caller gives its room back with done.

@@ -281,6 +281,7 @@ type publicationInfo struct {
 	AllTables                        bool
 	Insert, Update, Delete, Truncate bool
 	ViaRoot                          bool
+	Owned                            bool // our role may alter it
 	Comment                          string
 }
 
@@ -292,7 +293,7 @@ func findPublication(ctx context.Context, conn querier, name string) (*publicati
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	rows, _ := conn.Query(ctx, `
-SELECT oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(obj_description(oid, 'pg_publication'), '')
+SELECT oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, pg_has_role(pubowner, 'USAGE'), coalesce(obj_description(oid, 'pg_publication'), '')
 FROM pg_publication WHERE pubname = $1`, name)
 	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[publicationInfo])
 	if err != nil {

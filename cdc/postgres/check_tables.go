@@ -48,11 +48,15 @@ func (c *checker) publication(pub *publicationInfo, server serverInfo, tables []
 		}
 		return
 	}
+	if pub.ours() && !pub.Owned {
+		c.add(cdc.SeverityWarning, "", "", fmt.Sprintf("ALTER PUBLICATION %s OWNER TO %s", quote(name), quote(c.f.cfg.User)),
+			"publication %s was made by a feeder, but our role does not own it: it is read as it is", name)
+	}
 	for _, t := range missing {
 		switch {
-		case !pub.ours():
+		case !c.f.alters(pub, server):
 			c.add(cdc.SeverityError, t.String(), "", c.f.addStatement([]tableInfo{t}),
-				"it is not in publication %s, which we did not make and do not alter", name)
+				"it is not in publication %s, which we may not alter", name)
 		case !t.Owned:
 			c.add(cdc.SeverityError, t.String(), "", "as the table's owner run: "+c.f.addStatement([]tableInfo{t}),
 				"it is not in publication %s, and our role may not add it", name)

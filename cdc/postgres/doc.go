@@ -49,7 +49,8 @@
 // Of another's publication the same is handed over beside the stream, as Lost and Joined, and is not known across a restart,
 // but for tables that were added meanwhile.
 //
-// Not seen at all are unlogged and foreign tables, and what an ALTER TABLE that rewrites rows makes of their values.
+// A relation that came and went under its name between two looks leaves no trace. Not seen at all are unlogged and foreign
+// tables, and what an ALTER TABLE that rewrites rows makes of their values.
 //
 // # What it refuses
 //

@@ -179,6 +179,7 @@ type run struct {
 
 	confirm bool          // whether each position is confirmed at once
 	gate    chan struct{} // where not nil, each Change waits for it
+	also    *cache        // where not nil, it is given everything too
 
 	mu        sync.Mutex
 	started   cdc.Position
@@ -210,7 +211,10 @@ func (d *db) start(f *Feeder, from cdc.Position, opts ...func(*run)) *run {
 
 func unconfirmed(r *run) { r.confirm = false }
 
-func (r *run) Lost(_ context.Context, l cdc.Loss) error {
+func (r *run) Lost(ctx context.Context, l cdc.Loss) error {
+	if r.also != nil {
+		_ = r.also.Lost(ctx, l)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range l.Tables {
@@ -219,7 +223,10 @@ func (r *run) Lost(_ context.Context, l cdc.Loss) error {
 	return nil
 }
 
-func (r *run) Joined(_ context.Context, tables []cdc.TableID, p cdc.Position) error {
+func (r *run) Joined(ctx context.Context, tables []cdc.TableID, p cdc.Position) error {
+	if r.also != nil {
+		_ = r.also.Joined(ctx, tables, p)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range tables {
@@ -270,6 +277,9 @@ func (r *run) Change(ctx context.Context, c *cdc.RowChange) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+	if r.also != nil {
+		_ = r.also.Change(ctx, c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

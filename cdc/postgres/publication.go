@@ -77,11 +77,12 @@ func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo,
 	was := all.comment()
 	if all.of(f.cfg.Slot).compare(tables, f.matches); all.comment() != was {
 		err := f.alter(ctx, conn, nil)
-		if isLocked(err) {
+		switch {
+		case isLocked(err):
 			f.log.Warn("a table that somebody added to the publication is locked: from where it is fed is found out later", "publication", f.cfg.Publication, "error", err)
-			err = nil
-		}
-		if err != nil {
+		case pgError(err) != nil: // the tables that are fed go on
+			f.log.Error("what happened to the tables of the publication could not be written down, and is tried again", "publication", f.cfg.Publication, "error", err)
+		case err != nil:
 			return during("looking after publication "+f.cfg.Publication, err)
 		}
 	}
@@ -117,6 +118,8 @@ func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) erro
 	case isLocked(err): // the others go on: of this one nothing is fed either way
 		f.log.Error("a table is locked and could not be added to the publication: it is not fed, and tried again", "table", t.String(), "error", err)
 	case isState(err, stateUndefinedTable): // dropped meanwhile
+	case pgError(err) != nil: // the others go on
+		f.log.Error("a table could not be added to the publication: it is not fed, and tried again", "table", t.String(), "error", err)
 	case err != nil:
 		return during("adding table "+t.String()+" to publication "+f.cfg.Publication, err)
 	default:

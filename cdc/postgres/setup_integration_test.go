@@ -239,6 +239,29 @@ func wantFinding(t *testing.T, findings []cdc.Finding, severity cdc.Severity, ta
 	}
 }
 
+// A publication that a feeder of another role made is read as it is.
+func TestPublicationOfAnotherRole(t *testing.T) {
+	d := newDB(t)
+	d.exec("CREATE TABLE u (id int PRIMARY KEY)")
+	f := d.feeder("public.*")
+	saved := d.start(f, cdc.Position{}).stop()
+	role := d.name + "_r"
+	d.exec("CREATE ROLE "+role+" LOGIN REPLICATION PASSWORD 'right'", "CREATE TABLE v (id int PRIMARY KEY)")
+	t.Cleanup(func() { d.exec("DROP OWNED BY "+role, "DROP ROLE "+role) })
+	cfg := f.cfg
+	cfg.User, cfg.Password = role, "right"
+	d.slotIsFree(cfg.Slot)
+	second := newFeeder(t, cfg)
+	r := d.start(second, saved)
+	d.exec("INSERT INTO u VALUES (1)")
+	same(t, shown(r.caughtUp()), "c u - {id=1}")
+	r.stop()
+	same(t, d.published(cfg.Publication), "u")
+	found := d.check(second)
+	wantFinding(t, found, cdc.SeverityWarning, "", "OWNER TO")
+	wantFinding(t, found, cdc.SeverityError, "public.v", "ADD TABLE")
+}
+
 // A role with REPLICATION, CREATE on the database and membership in the tables' owner is enough.
 func TestLeastPrivileges(t *testing.T) {
 	d := newDB(t)
@@ -256,7 +279,7 @@ func TestLeastPrivileges(t *testing.T) {
 			t.Error(found)
 		}
 	}
-	r := d.start(lookOften(f), cdc.Position{})
+	r := d.start(lookOften(f), cdc.Position{}, unconfirmed) // the slot stays while the successor starts
 	d.exec("INSERT INTO u VALUES (1)")
 	same(t, shown(r.caughtUp()), "c u - {id=1}")
 	d.exec("BEGIN", "CREATE TABLE v (id int PRIMARY KEY)", "ALTER TABLE v OWNER TO "+owner, "INSERT INTO v VALUES (1)", "COMMIT")
