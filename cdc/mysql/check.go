@@ -32,7 +32,7 @@ func (f *Feeder) Check(ctx context.Context) ([]cdc.Finding, error) {
 		if err != nil {
 			return nil, f.classify(fmt.Errorf("checking %s: %w", addr, err), cdc.Position{})
 		}
-		if role, err := c.role(); err == nil && role.known && !role.replica && !isOn(c.server.vars["read_only"]) {
+		if role, err := c.role(); err == nil && role.known && !role.replica && !c.server.clustered() && !isOn(c.server.vars["read_only"]) {
 			primaries = append(primaries, addr)
 		}
 		if first == nil {

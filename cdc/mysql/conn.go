@@ -167,7 +167,8 @@ func (f *Feeder) tlsFor(addr string) *tls.Config {
 // The variables that an interview asks for; a server that lacks one leaves it out.
 const askedVariables = `'log_bin','binlog_format','binlog_row_image','binlog_row_metadata','gtid_mode','server_uuid',` +
 	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options','read_only',` +
-	`'binlog_expire_logs_seconds','expire_logs_days','binlog_transaction_compression'`
+	`'binlog_expire_logs_seconds','expire_logs_days','binlog_transaction_compression',` +
+	`'wsrep_on','group_replication_group_name'`
 
 func interview(c *conn, addr string) (*server, error) {
 	s := &server{addr: addr, vars: map[string]string{}, collations: map[uint64]string{}}

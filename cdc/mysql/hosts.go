@@ -12,8 +12,8 @@ import (
 
 // Which host is read. A host serves a position when its log holds everything behind it and its data holds everything before it.
 // One that does not may do so later: it is down, or a replica that has not come as far. Or it never will: that is a gap. The two
-// are told apart by who decides what the data is. A server that may be written and replicates from nobody decides: what it
-// lacks has never happened. A replica lacks what its source will send it, unless it has applied everything that its running
+// are told apart by who decides what the data is. A server that may be written, replicates from nobody and is in no cluster
+// decides: what it lacks has never happened. A replica lacks what its source will send it, unless it has applied everything that its running
 // replication has received, and still does for hostPatience: then its source lacks it too. A log that was purged is no gap
 // while another host may still come back with it, for hostPatience again.
 
@@ -208,6 +208,9 @@ func (f *Feeder) lacks(c *conn, j *judged, role role, from cdc.Position, missing
 		}
 		j.verdict = laterGap
 		gap.Err = fmt.Errorf("%w, and what it replicates from has nothing more for it", gap.Err)
+	case c.server.clustered():
+		j.verdict = laterGap // it may be on its way
+		gap.Err = fmt.Errorf("%w; it has not come from its cluster", gap.Err)
 	case isOn(c.server.vars["read_only"]):
 		j.verdict = laterGap // not promoted yet, perhaps
 		gap.Err = fmt.Errorf("%w; it is read-only and replicates from nobody", gap.Err)

@@ -181,6 +181,20 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+func TestClusters(t *testing.T) {
+	for _, tc := range []struct {
+		vars map[string]string
+		want bool
+	}{
+		{map[string]string{"wsrep_on": "OFF", "group_replication_group_name": ""}, false}, {nil, false},
+		{map[string]string{"wsrep_on": "ON"}, true}, {map[string]string{"group_replication_group_name": someUUID}, true},
+	} {
+		if got := (&server{vars: tc.vars}).clustered(); got != tc.want {
+			t.Errorf("%v: %v", tc.vars, got)
+		}
+	}
+}
+
 func TestUndone(t *testing.T) {
 	set := undoneOfSet(someUUID + ":5-7,3e11fa47-71ca-11e1-9e33-c80aa9429563:app:9")
 	theirs, err := parseState("0-1-8,0-2-9,7-1-3,0-1-7")

@@ -71,6 +71,11 @@ func roleOf(channels []map[string]string) role {
 
 const logReplicatedHint = "set log_replica_updates=ON (log_slave_updates=ON) and restart it, or feed from the primary"
 
+// clustered reports whether the server gets what others of its cluster wrote without being a replica (Galera, group replication).
+func (s *server) clustered() bool {
+	return isOn(s.vars["wsrep_on"]) || s.vars["group_replication_group_name"] != ""
+}
+
 // logsReplicated reports whether a replica writes what it applies into its own log.
 func (s *server) logsReplicated() bool {
 	return isOn(s.vars["log_replica_updates"]) || isOn(s.vars["log_slave_updates"])

@@ -106,7 +106,7 @@ func TestTwoFeedersOfTheSameSources(t *testing.T) {
 	p.AwaitFed(dbs...)
 	two.Terminate()
 	for _, log := range []string{one.Log(), two.Log()} {
-		if strings.Contains(log, "level=ERROR") || strings.Contains(log, "gap") {
+		if strings.Contains(log, "level=ERROR") || strings.Contains(log, "gap accept") {
 			t.Errorf("a feeder says:\n%s", log)
 		}
 	}
