@@ -29,7 +29,7 @@ func TestI12SnapshotFlood(t *testing.T) {
 		Sources:  fmt.Sprintf("  - {name: %s, topics: {pattern: '%s-dbz\\..*'}, first_start: earliest}\n", id, id),
 	})
 	topic := id + "-dbz.shop.users"
-	p.CreateTopic(topic)
+	p.CreateTopic(topic, 1)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.DefaultProduceTopic(topic))
 	if err != nil {
 		t.Fatal(err)

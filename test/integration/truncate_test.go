@@ -60,7 +60,7 @@ func TestC6TruncateOnRealServers(t *testing.T) {
 		Sources: fmt.Sprintf("  - {name: %s-d, topics: {pattern: '%[1]s-dbz(\\..*)?'}, first_start: earliest}\n", id),
 	})
 	schemaChanges := id + "-dbz"
-	p.CreateTopic(schemaChanges)
+	p.CreateTopic(schemaChanges, 1)
 	fleet := []*harness.Process{p.Feed(), p.Work(), p.Work()}
 	p.AwaitFeeding(dbs...)
 

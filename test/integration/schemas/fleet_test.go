@@ -97,7 +97,7 @@ mappings:
 			"  - {name: %[1]s-json, topics: {pattern: '%[1]s-json\\..*'}, first_start: earliest}\n", id, registry),
 	})
 	for _, topic := range []string{"-avro.shop.users", "-avro.shop.orders", "-json.shop.plain"} {
-		f.CreateTopic(id + topic, 1)
+		f.CreateTopic(id+topic, 1)
 	}
 	return f
 }
