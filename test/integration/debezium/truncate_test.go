@@ -52,9 +52,9 @@ func TestC6I6TruncatesOfDebezium(t *testing.T) {
 	}
 	// Schema changes are on a topic that is named like the prefix: what stands before the dot is the test's own.
 	prefix := func(i int) string { return fmt.Sprintf("%s-%d.dbz", p.ID, i) }
-	var connectors []properties
+	var connectors []harness.Properties
 	for i, r := range routes {
-		c := connector(r.db, prefix(i), i%2 == 1)
+		c := harness.Connector(r.db, prefix(i), i%2 == 1)
 		if r.skipped == none {
 			c["skipped.operations"] = none
 		}
@@ -67,8 +67,8 @@ func TestC6I6TruncatesOfDebezium(t *testing.T) {
 		connectors = append(connectors, c)
 	}
 	k := openKafka(t)
-	connect := startConnect(t, connectors)
-	connect.awaitRunning(t)
+	connect := harness.StartConnect(t, t.TempDir(), harness.QuickJava, connectors)
+	connect.AwaitRunning(t)
 	for i, r := range routes {
 		awaitReading(t, k, r.db, prefix(i))
 	}
@@ -80,7 +80,7 @@ func TestC6I6TruncatesOfDebezium(t *testing.T) {
 		topic := prefix(i) + "." + r.db.Schema + "." + done
 		harness.Await(t, "a row on "+topic, func() (bool, string) { return k.holds(t, topic), "none came" })
 	}
-	connect.stop(t)
+	connect.Stop(t)
 	for i, r := range routes {
 		t.Run(string(r.db.Kind)+"/"+r.skipped, func(t *testing.T) {
 			got, ddl := truncates(t, k, prefix(i), r.db)
