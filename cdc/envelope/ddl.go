@@ -24,11 +24,7 @@ func (r *reading) schemaChange() (*cdc.RowChange, string, error) {
 	for _, id := range droppedTables(r.env.at[envTableChanges]) {
 		tables = addTable(tables, id)
 	}
-	// Where the server folds the names of tables, the statement may have another than the rows.
-	if len(tables) == 1 && tables[0].Table != "" && !isNull(r.src.at[srcTable]) && strings.EqualFold(tables[0].Table, textOf(r.src.at[srcTable])) {
-		tables = addTable(tables, cdc.TableID{Schema: database, Table: textOf(r.src.at[srcTable])})
-	}
-	if !r.takeEmptied(tables) {
+	if !r.takeEmptied(folded(tables, textOf(r.src.at[srcTable]))) {
 		return nil, IgnoredDDL, nil
 	}
 	c := r.newChange(cdc.Truncate)
@@ -47,7 +43,7 @@ func (r *reading) maxwellSchemaChange(m *maxwellRecord) (*cdc.RowChange, string,
 		tables = addTable(tables, cdc.TableID{Schema: database})
 	}
 	r.table = r.d.maxwellTable(m.at[mxDatabase], m.at[mxTable])
-	if !r.takeEmptied(tables) {
+	if !r.takeEmptied(folded(tables, textOf(m.at[mxTable]))) {
 		return nil, IgnoredDDL, nil
 	}
 	c := r.newMaxwellChange(cdc.Truncate, m)
@@ -56,6 +52,20 @@ func (r *reading) maxwellSchemaChange(m *maxwellRecord) (*cdc.RowChange, string,
 	}
 	c.Also = r.also
 	return c, "", nil
+}
+
+// folded adds the names that rows may have where the server does not tell upper from lower case, and a statement has another name than
+// they: in lower case, and as the record itself has them, with commas between.
+func folded(tables []cdc.TableID, names string) []cdc.TableID {
+	for _, id := range slices.Clone(tables) {
+		tables = addTable(tables, cdc.TableID{Schema: strings.ToLower(id.Schema), Table: strings.ToLower(id.Table)})
+		for name := range strings.SplitSeq(names, ",") {
+			if id.Table != "" && strings.EqualFold(name, id.Table) {
+				tables = addTable(tables, cdc.TableID{Schema: id.Schema, Table: name})
+			}
+		}
+	}
+	return tables
 }
 
 // takeEmptied makes the first table that is mapped the change's, and keeps the others that are; false where none is.

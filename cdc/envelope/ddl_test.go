@@ -105,6 +105,9 @@ func TestSchemaChangeOfTablesThatTheStatementDoesNotName(t *testing.T) {
 	for _, c := range []struct{ table, ddl, changes, want string }{
 		{"us\"ers", "DROP TABLE ?", drop, `shop.us"ers`},
 		{"users", "TRUNCATE Users", "", "shop.Users shop.users"},
+		{"Users", "DROP TABLE USERS, a", "", "shop.USERS shop.a shop.users shop.Users"},
+		{"Other,Users", "RENAME TABLE users TO OTHER", "", "shop.users shop.OTHER shop.Users shop.other shop.Other"},
+		{"", "TRUNCATE SHOP.Users", "", "SHOP.Users shop.users"},
 		{"users", "TRUNCATE users", `{"not":"a list"}`, "shop.users"},
 		{"a,b", "DROP TABLE a, b", `[{"type":"DROP","id":"\"shop\".\"a\""},{"type":"DROP","id":"\"shop\".\"b\""}]`, "shop.a shop.b"},
 		{"users", "ALTER TABLE users ADD x INT", `[{"type":"ALTER","id":"\"shop\".\"users\""}]`, "ddl"},
