@@ -31,7 +31,7 @@ func (a *ahead) passed(p place) {
 // alters finds a statement ahead that may have changed a table.
 func (a *ahead) alters(id cdc.TableID) (place, bool) {
 	for _, x := range a.list {
-		if x.st.reach == reachAll || slices.Contains(x.st.tables, id) {
+		if x.st.touches(id) {
 			return x.at, true
 		}
 	}

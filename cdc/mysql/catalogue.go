@@ -118,12 +118,9 @@ func (t *catalogue) knowsAll(at *tracker) bool {
 // altered takes a statement that was read, of the event that ends at pos, and learns at once what it has made, before the next.
 func (t *catalogue) altered(ctx context.Context, st statement, r *reader) error {
 	t.ahead.passed(place{r.track.file, r.at})
-	if st.reach == reachAll {
-		clear(t.schemas)
-	}
+	maps.DeleteFunc(t.schemas, func(id cdc.TableID, _ *tableSchema) bool { return st.touches(id) })
 	var ours []cdc.TableID
 	for _, id := range st.tables {
-		delete(t.schemas, id)
 		if id.Table != "" && t.server.included(id) {
 			t.know(id)
 			ours = append(ours, id)

@@ -24,6 +24,8 @@ const (
 )
 
 // reach says whose layouts a statement may have changed.
+//
+// A table without a name stands for all of its database.
 type reach int
 
 const (
@@ -31,6 +33,11 @@ const (
 	reachNone                //
 	reachTables              // those of its tables
 )
+
+// touches reports whether a table's layout may have changed.
+func (st *statement) touches(id cdc.TableID) bool {
+	return st.reach == reachAll || st.reach == reachTables && (slices.Contains(st.tables, id) || slices.Contains(st.tables, cdc.TableID{Schema: id.Schema}))
+}
 
 // statement is what recognise made of a query event's text.
 type statement struct {
@@ -195,7 +202,7 @@ func (st *statement) dropDatabase(s *scanner) {
 	s.skip("IF", "NOT", "EXISTS")
 	st.reach = reachAll
 	if id, ok := s.name(""); ok {
-		st.verb, st.tables = verbDropDatabase, []cdc.TableID{{Schema: id.Table}}
+		st.verb, st.reach, st.tables = verbDropDatabase, reachTables, []cdc.TableID{{Schema: id.Table}}
 	}
 }
 
