@@ -154,7 +154,9 @@ func TestTakeover(t *testing.T) {
 	}
 	f.commit()
 	f.within("SIGTERM", 2*time.Second, f.fed(since))
-	second.Terminate()
+	if code := second.Wait(); code != 0 {
+		t.Errorf("exit %d after SIGTERM", code)
+	}
 
 	fourth := f.p.Feed()
 	f.await(2)
