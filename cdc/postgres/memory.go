@@ -71,6 +71,15 @@ func (m *memory) put(t tableName, k known) {
 	m.Tables[t[0]][t[1]] = k
 }
 
+// restore makes m know of a name what before did.
+func (m *memory) restore(t tableName, before *memory) {
+	if k, ok := before.get(t); ok {
+		m.put(t, k)
+	} else {
+		m.forget(t)
+	}
+}
+
 func (m *memory) forget(t tableName) { delete(m.Tables[t[0]], t[1]) }
 
 // holds reports whether this very relation was published before, under whatever name.

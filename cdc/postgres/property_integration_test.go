@@ -95,6 +95,22 @@ func (w *world) seen(table string) bool {
 	return ok && fmt.Sprint(k.OID) == w.text("SELECT $1::text::regclass::oid::text", table)
 }
 
+// settled reports whether a look would find nothing new.
+func (w *world) settled(f *Feeder) bool {
+	tables, err := listIncluded(context.Background(), w.conn, w.pub, f.cfg.Include)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pub, err := findPublication(context.Background(), w.conn, w.pub)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m := parseMemories(pub.Comment).of(w.slot)
+	was := memories{"": m.clone()}.comment()
+	m.compare(tables, f.matches)
+	return memories{"": m}.comment() == was && len(unpublished(tables, pub)) == 0
+}
+
 // rows is what readers see now.
 func (w *world) rows() map[string]string {
 	all := map[string]string{}
@@ -199,7 +215,8 @@ func TestNoCopyStaysStaleUnderDDL(t *testing.T) {
 				}
 			}
 			from := r.stop()
-			r = start(from) // looks once more, at all of it
+			r = start(from)
+			w.eventually("a look has seen everything", func() bool { return w.settled(f) })
 			r.caughtUp()
 			r.stop()
 			now := w.rows()

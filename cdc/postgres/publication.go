@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -73,18 +74,8 @@ func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo,
 	if !f.alters(pub, server) {
 		return nil
 	}
-	all := parseMemories(pub.Comment)
-	was := all.comment()
-	if all.of(f.cfg.Slot).compare(tables, f.matches); all.comment() != was {
-		err := f.alter(ctx, conn, nil)
-		switch {
-		case isLocked(err):
-			f.log.Warn("a table that somebody added to the publication is locked: from where it is fed is found out later", "publication", f.cfg.Publication, "error", err)
-		case pgError(err) != nil: // the tables that are fed go on
-			f.log.Error("what happened to the tables of the publication could not be written down, and is tried again", "publication", f.cfg.Publication, "error", err)
-		case err != nil:
-			return during("looking after publication "+f.cfg.Publication, err)
-		}
+	if err := f.renew(ctx, conn, pub, tables); err != nil {
+		return err
 	}
 	for _, t := range missing { // each alone, so that none waits for another's owner
 		if !t.Owned {
@@ -95,6 +86,30 @@ func (f *Feeder) tend(ctx context.Context, conn *pgx.Conn, pub *publicationInfo,
 		}
 	}
 	return nil
+}
+
+// renew brings the memory up to date, in as many transactions as that takes: until it is, or does not get any further.
+func (f *Feeder) renew(ctx context.Context, conn *pgx.Conn, pub *publicationInfo, tables []tableInfo) error {
+	for {
+		all := parseMemories(pub.Comment)
+		was := all.comment()
+		if all.of(f.cfg.Slot).compare(tables, f.matches); all.comment() == was {
+			return nil
+		}
+		err := f.alter(ctx, conn, nil)
+		if pgError(err) != nil { // the tables that are fed go on
+			f.log.Error("what happened to the tables of the publication could not be written down, and is tried again", "publication", f.cfg.Publication, "error", err)
+			return nil
+		}
+		if err != nil {
+			return during("looking after publication "+f.cfg.Publication, err)
+		}
+		now, err := findPublication(ctx, conn, f.cfg.Publication)
+		if err != nil || now == nil || now.Comment == pub.Comment {
+			return err
+		}
+		pub = now
+	}
 }
 
 func (f *Feeder) matches(t tableName) bool { return f.cfg.Include.Match(t[0], t[1]) }
@@ -175,16 +190,27 @@ func (f *Feeder) remember(ctx context.Context, tx pgx.Tx, one *tableInfo) error 
 	all := parseMemories(pub.Comment)
 	was := all.comment()
 	m := all.of(f.cfg.Slot)
+	before := m.clone()
 	var d differences
 	if one == nil || m.Tables == nil {
 		d = m.compare(tables, f.matches)
 	} else {
-		d = m.take(tables, m.clone(), false)
+		d = m.take(tables, before, false)
 	}
 	n := notice{Slot: f.cfg.Slot, Gone: d.gone}
-	for _, t := range d.joined {
-		if err := lockTable(ctx, tx, t); err != nil { // also where another's hand added it, without this lock
-			return err
+	rand.Shuffle(len(d.joined), func(i, j int) { d.joined[i], d.joined[j] = d.joined[j], d.joined[i] })
+	for i, t := range d.joined {
+		if one == nil { // another's hand added it, without the lock: only one is locked in a transaction, the others' turn comes
+			locked := i == 0
+			if locked {
+				if locked, err = tryLock(ctx, tx, t); err != nil {
+					return err
+				}
+			}
+			if !locked {
+				m.restore(t.name(), before)
+				continue
+			}
 		}
 		written, err := everWritten(ctx, tx, t.OID)
 		if err != nil {
@@ -206,24 +232,36 @@ func (f *Feeder) remember(ctx context.Context, tx pgx.Tx, one *tableInfo) error 
 	return err
 }
 
-// lockTable keeps writers from a table, and from its partitions, until the transaction ends. First it waits for whatever
-// else works on the table, and no writer waits behind it then.
+// lockTable keeps writers from a table, and from its partitions, until the transaction ends. It is the transaction's first
+// lock of a table. First it waits for whatever else works on the table, and no writer waits behind it then. Partitions are
+// not waited for: who waits while it holds another lock may be in a deadlock, of which the application could be the victim.
 func lockTable(ctx context.Context, tx pgx.Tx, t tableInfo) error {
+	name := quote(t.Schema, t.Table)
 	for _, step := range []struct {
-		mode string
 		wait time.Duration
-	}{{"SHARE UPDATE EXCLUSIVE", waitTimeout}, {"SHARE ROW EXCLUSIVE", lockTimeout}} {
+		lock string
+	}{
+		{waitTimeout, "ONLY " + name + " IN SHARE UPDATE EXCLUSIVE MODE"},
+		{lockTimeout, "ONLY " + name + " IN SHARE ROW EXCLUSIVE MODE"},
+		{lockTimeout, name + " IN SHARE ROW EXCLUSIVE MODE NOWAIT"},
+	} {
 		if err := limit(ctx, tx, "lock_timeout", step.wait); err != nil {
 			return err
 		}
-		if err := limit(ctx, tx, "statement_timeout", step.wait); err != nil { // of all partitions together
-			return err
-		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s IN %s MODE", quote(t.Schema, t.Table), step.mode)); err != nil {
+		if _, err := tx.Exec(ctx, "LOCK TABLE "+step.lock); err != nil {
 			return err
 		}
 	}
-	return limit(ctx, tx, "statement_timeout", 0)
+	return nil
+}
+
+// tryLock is lockTable for a transaction that goes on where the table cannot be had.
+func tryLock(ctx context.Context, tx pgx.Tx, t tableInfo) (bool, error) {
+	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error { return lockTable(ctx, inner, t) })
+	if isLocked(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func limit(ctx context.Context, tx pgx.Tx, setting string, d time.Duration) error {
