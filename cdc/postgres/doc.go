@@ -32,7 +32,7 @@
 // is never altered. From Postgres 18 on ours sends stored generated columns too; before, no publication does. A table whose
 // updates and deletes would fail once it is published (no primary key and no other replica identity, or on 18 a FULL one with
 // a generated column that is not sent) is left out by name, and so, until the next look, is one that stays locked while it is
-// added. Then the slot, in this order, because a slot that is older than its publication can never be read: from 17 on as a
+// added. One that inherits from an included table (INHERITS) is another table: it has to be included itself. Then the slot, in this order, because a slot that is older than its publication can never be read: from 17 on as a
 // failover slot. Where the role may not, the error holds the statements.
 //
 // A partitioned table's changes carry the names of its partitions (publish_via_partition_root is off, its default): Include

@@ -66,8 +66,8 @@ func TestB5PreflightOfEighteen(t *testing.T) {
 			}
 		})
 	}
-	for version, want := range map[int]string{170006: `CREATE PUBLICATION "pub" FOR TABLE "public"."u"`,
-		180000: `CREATE PUBLICATION "pub" FOR TABLE "public"."u" WITH (publish_generated_columns = stored)`} {
+	for version, want := range map[int]string{170006: `CREATE PUBLICATION "pub" FOR TABLE ONLY "public"."u"`,
+		180000: `CREATE PUBLICATION "pub" FOR TABLE ONLY "public"."u" WITH (publish_generated_columns = stored)`} {
 		if got := f.createStatement([]tableInfo{{Schema: "public", Table: "u"}}, serverInfo{Version: version}); got != want {
 			t.Errorf("got %s", got)
 		}

@@ -128,6 +128,8 @@ func (f *Feeder) addTable(ctx context.Context, conn *pgx.Conn, t tableInfo) erro
 	err := f.alter(ctx, conn, &t)
 	switch {
 	case isTaken(err): // another feeder was faster
+	case errors.Is(err, errAltered):
+		f.log.Error("a table could not be added to the publication: it is not fed, and looked at again", "table", t.String(), "error", err)
 	case isState(err, stateNoPrivilege):
 		f.log.Error("a table may not be added to the publication, and is not fed", "table", t.String(), "error", err, "hint", "as the table's owner run: "+add)
 	case isLocked(err): // the others go on: of this one nothing is fed either way
@@ -168,10 +170,35 @@ func (f *Feeder) alter(ctx context.Context, conn *pgx.Conn, add *tableInfo) erro
 			if _, err := tx.Exec(ctx, f.addStatement([]tableInfo{*add})); err != nil {
 				return err
 			}
+			if err := f.stillFit(ctx, tx, add.OID, []tableInfo{*add}); err != nil {
+				return err
+			}
 		}
 		return f.remember(ctx, tx, add)
 	})
 }
+
+// stillFit looks once more at tables that the transaction has just published, and so has locked: since they were listed one may
+// have lost its identity, or another may have taken its name. It is then errAltered, or why the table is unfit. only is the oid
+// of the one table that is looked at; 0: all.
+func (f *Feeder) stillFit(ctx context.Context, tx pgx.Tx, only uint32, added []tableInfo) error {
+	tables, err := listOneIncluded(ctx, tx, f.cfg.Publication, f.cfg.Include, only)
+	if err != nil {
+		return err
+	}
+	for _, t := range added {
+		i := slices.IndexFunc(tables, func(now tableInfo) bool { return now.OID == t.OID && now.name() == t.name() })
+		if i < 0 {
+			return errAltered
+		}
+		if e := f.unfit(tables[i]); e != nil {
+			return fmt.Errorf("%w: %w", errAltered, e)
+		}
+	}
+	return nil
+}
+
+var errAltered = errors.New("the table was altered meanwhile")
 
 // remember renews the memory, of all tables or of one that was added and its partitions, and writes the notice.
 func (f *Feeder) remember(ctx context.Context, tx pgx.Tx, one *tableInfo) error {
@@ -237,14 +264,18 @@ func (f *Feeder) remember(ctx context.Context, tx pgx.Tx, one *tableInfo) error 
 // not waited for: who waits while it holds another lock may be in a deadlock, of which the application could be the victim.
 func lockTable(ctx context.Context, tx pgx.Tx, t tableInfo) error {
 	name := quote(t.Schema, t.Table)
-	for _, step := range []struct {
+	type step struct {
 		wait time.Duration
 		lock string
-	}{
+	}
+	steps := []step{
 		{waitTimeout, "ONLY " + name + " IN SHARE UPDATE EXCLUSIVE MODE"},
 		{lockTimeout, "ONLY " + name + " IN SHARE ROW EXCLUSIVE MODE"},
-		{lockTimeout, name + " IN SHARE ROW EXCLUSIVE MODE NOWAIT"},
-	} {
+	}
+	if t.Partitioned {
+		steps = append(steps, step{lockTimeout, name + " IN SHARE ROW EXCLUSIVE MODE NOWAIT"})
+	}
+	for _, step := range steps {
 		if err := limit(ctx, tx, "lock_timeout", step.wait); err != nil {
 			return err
 		}
@@ -280,13 +311,16 @@ func (f *Feeder) createPublication(ctx context.Context, s *session, tables []tab
 		if _, err := tx.Exec(limited, create); err != nil {
 			return err
 		}
+		if err := f.stillFit(limited, tx, 0, tables); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(limited, f.commentStatement(publicationComment)); err != nil {
 			return err
 		}
 		return f.remember(limited, tx, nil)
 	})
 	switch {
-	case isTaken(err): // another feeder of the same database made it meanwhile
+	case isTaken(err), errors.Is(err, errAltered): // another feeder of the same database made it meanwhile, or a table is not what it was
 		return f.ensurePublication(ctx, s)
 	case isState(err, stateNoPrivilege):
 		return &cdc.SourceError{
@@ -380,10 +414,12 @@ func (f *Feeder) unmatched(tables []tableInfo) []string {
 	return f.cfg.Include.Unmatched(ids)
 }
 
+// quoted lists tables for a publication. ONLY, or the server adds those that inherit from them (INHERITS) too, whether they are
+// included and whether they have an identity. The partitions of a partitioned table are published with it either way.
 func quoted(tables []tableInfo) string {
 	var s []string
 	for _, t := range tables {
-		s = append(s, quote(t.Schema, t.Table))
+		s = append(s, "ONLY "+quote(t.Schema, t.Table))
 	}
 	return strings.Join(s, ", ")
 }

@@ -95,7 +95,7 @@ func TestF10ForeignPublicationIsLeftAlone(t *testing.T) {
 	same(t, shown(r.caughtUp()), "c a - {id=2}")
 	same(t, d.published(f.cfg.Publication), "a")
 	r.stop()
-	wantFinding(t, d.check(f), cdc.SeverityError, "public.b", "ADD TABLE \"public\".\"b\"")
+	wantFinding(t, d.check(f), cdc.SeverityError, "public.b", "ADD TABLE ONLY \"public\".\"b\"")
 }
 
 // A partitioned table is published with the partitions to come; its changes carry the partitions' names.
@@ -192,7 +192,7 @@ func TestRefusals(t *testing.T) {
 	wantError(t, d.fails(as(func(c *Config) { c.Hosts = []string{"127.0.0.1:1"} }), cdc.Position{}), false, true, "connection refused")
 	wantError(t, d.fails(as(func(c *Config) {}), cdc.Position{}), false, false, "ALTER ROLE", "REPLICATION")
 	d.exec("ALTER ROLE " + role + " REPLICATION")
-	wantError(t, d.fails(as(func(c *Config) {}), cdc.Position{}), false, false, "creating publication", `CREATE PUBLICATION "pub_`+d.name+`" FOR TABLE "public"."u"`)
+	wantError(t, d.fails(as(func(c *Config) {}), cdc.Position{}), false, false, "creating publication", `CREATE PUBLICATION "pub_`+d.name+`" FOR TABLE ONLY "public"."u"`)
 	wantError(t, d.fails(as(func(c *Config) { c.Include, _ = cdc.NewInclude([]string{"public.nowhere"}) }), cdc.Position{}), false, false, "include list")
 
 	d.start(d.feeder("public.u"), cdc.Position{}).stop()
