@@ -143,7 +143,11 @@ func Gaps(ctx context.Context, c *config.Config, by string, log *slog.Logger) (*
 		return nil, nil, err
 	}
 	all, err := book.Load(ctx)
-	if err != nil {
+	var bad *changelog.RecordError
+	switch {
+	case errors.As(err, &bad):
+		log.Error("gaps that cannot be read are left out", "error", err)
+	case err != nil:
 		book.Close()
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
 			err = fmt.Errorf("%w (feed and run make it when they start; is kafka.topic_prefix right?)", err)

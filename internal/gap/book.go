@@ -43,7 +43,8 @@ func (b *Book) Close() {
 	b.out.Close()
 }
 
-// Load returns all gaps, by when they were first seen.
+// Load returns all gaps, by when they were first seen. Where the error is of records alone, those that can be read are there (see
+// List).
 func (b *Book) Load(ctx context.Context) ([]*Case, error) {
 	st, err := b.state.Load(ctx)
 	if err != nil {
@@ -56,11 +57,15 @@ func (b *Book) Load(ctx context.Context) ([]*Case, error) {
 // WorkerID gave. A gap of that id that is not closed is the same one: it keeps when it was first seen, what was decided, and
 // is written only where something of it has changed. repeats says what a closed one of that id means: true, that the same
 // loss was met again on the way to a later position, and nothing is new; false, that this is another gap.
+//
+// A loss that stops nothing belongs to an open gap of the same source, tables and reason: that one is made longer, so that
+// a session that logs statements for a day is one gap. Whoever accepts it does so after the loss, and so is the flush.
 func (b *Book) Record(ctx context.Context, g Gap, repeats bool) (*Case, error) {
-	all, err := b.Load(ctx)
+	st, err := b.state.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
+	all, bad := list(st)
 	g.V, g.Pools = version, union(nil, g.Pools)
 	if g.Seen.IsZero() {
 		g.Seen = time.Now().UTC()
@@ -68,16 +73,27 @@ func (b *Book) Record(ctx context.Context, g Gap, repeats bool) (*Case, error) {
 	id := g.ID
 	for n := 1; ; n++ {
 		g.ID = numbered(id, n)
+		if err := bad[g.ID]; err != nil { // whether it is closed is not known
+			return nil, err
+		}
 		known := Find(all, g.ID)
 		switch {
 		case known == nil:
+			if longer := sameKind(all, g); longer != nil {
+				return longer, b.lengthen(ctx, longer, g)
+			}
 			return &Case{Gap: g}, b.record(ctx, g)
+		case known.From != g.From || known.Tx != g.Tx || repeats && !slices.Equal(known.Tables, g.Tables):
+			continue // an id is a short hash, and another loss has it
 		case known.State() == Closed && repeats:
 			return known, nil
 		case known.State() == Closed:
 			continue
 		}
 		g.Seen = known.Seen
+		if repeats && !known.Until.IsZero() { // it has become longer since
+			g.Until = known.Until
+		}
 		// What must be flushed is never less than what somebody may have accepted.
 		g.Pools = union(known.Pools, g.Pools)
 		if same(g, known.Gap) {
@@ -86,6 +102,33 @@ func (b *Book) Record(ctx context.Context, g Gap, repeats bool) (*Case, error) {
 		known.Gap = g
 		return known, b.record(ctx, g)
 	}
+}
+
+// sameKind is the open gap that a loss makes longer; nil: none is.
+func sameKind(all []*Case, g Gap) *Case {
+	i := slices.IndexFunc(all, func(c *Case) bool {
+		return c.State() == Open && !c.Stops && !g.Stops && c.Range == nil && g.Range == nil && c.Source == g.Source &&
+			c.From.IsZero() == g.From.IsZero() && slices.Equal(c.Tables, g.Tables) && c.Why == g.Why
+	})
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// lengthen makes a gap reach to where a loss is. It was told on the status topic when it began.
+func (b *Book) lengthen(ctx context.Context, c *Case, g Gap) error {
+	to := g.Until
+	if to.IsZero() {
+		to = g.From
+	}
+	longer := c.Gap
+	longer.Until, longer.Pools = to, union(c.Pools, g.Pools)
+	if same(longer, c.Gap) {
+		return nil
+	}
+	c.Gap = longer
+	return b.put(ctx, prefix, c.ID, c.Gap)
 }
 
 func union(a, b []string) []string {

@@ -179,6 +179,100 @@ func TestAGapThatIsMetAgainAfterItWasClosed(t *testing.T) {
 	}
 }
 
+// What a newer version wrote about one gap hides no other, and stops nobody who meets another.
+func TestARecordThatCannotBeReadHidesNoOtherGap(t *testing.T) {
+	c, b := open(t)
+	store, err := changelog.OpenState(c.Options, c.Names.State)
+	must(t, err)
+	defer store.Close()
+	here := Gap{ID: "shop/1", Source: "shop", Stops: true, From: cdc.Position{Pos: 1}, Why: "purged"}
+	decided := Gap{ID: "shop/2", Source: "shop", Stops: true, From: cdc.Position{Pos: 2}, Why: "purged"}
+	for _, g := range []Gap{here, decided} {
+		_, err := b.Record(t.Context(), g, false)
+		must(t, err)
+	}
+	for key, value := range map[string]string{
+		"gap/bill/1":          `{"v":3,"id":"bill/1"}`,
+		"gap/bill/2":          `{"v":2,"id":"shop/1","source":"bill"}`, // of another, by its own word
+		"gap-accepted/shop/2": `{"v":3,"id":"shop/2"}`,
+	} {
+		must(t, store.Put(t.Context(), key, []byte(value)))
+	}
+	all, err := b.Load(t.Context())
+	var bad *changelog.RecordError
+	if !errors.As(err, &bad) || len(all) != 1 || all[0].ID != "shop/1" || all[0].Source != "shop" {
+		t.Errorf("%v %+v", err, all)
+	}
+	for _, key := range []string{"gap/bill/1", "gap/bill/2", "gap-accepted/shop/2"} {
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("%s is not told: %v", key, err)
+		}
+	}
+	again, err := b.Record(t.Context(), here, false)
+	must(t, err)
+	must(t, b.Settle(t.Context(), again, "ann", true))
+	_, err = b.Record(t.Context(), Gap{ID: "shop/3", Source: "shop", From: cdc.Position{Pos: 3}, Why: "purged"}, true)
+	must(t, err)
+	// What was decided of this one is not known: it is neither open nor another.
+	if _, err := b.Record(t.Context(), decided, false); !errors.As(err, &bad) || bad.Key != "gap-accepted/shop/2" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A session that logs statements for a day loses rows in every transaction: that is one gap to be answered, as long as nobody has.
+func TestLossesOfAKindAreOneOpenGap(t *testing.T) {
+	c, b := open(t)
+	loss := func(at uint64, why string, pools ...string) *Case {
+		c, err := b.Record(t.Context(), Gap{
+			ID: FeederID("shop", cdc.Position{Pos: at}), Source: "shop", From: cdc.Position{Pos: at}, Tables: []string{"shop.users"}, Pools: pools, Why: why,
+		}, true)
+		must(t, err)
+		return c
+	}
+	first := loss(1, "a statement", "user")
+	for at := uint64(2); at <= 50; at++ {
+		if got := loss(at, "a statement", "mail"); got.ID != first.ID {
+			t.Fatalf("%+v", got)
+		}
+	}
+	other := loss(51, "a partition was dropped")
+	if all := b.list(t); len(all) != 2 || other.ID == first.ID {
+		t.Fatalf("%+v", all)
+	}
+	if n := len(c.Records(t, c.Names.Status)); n != 2 {
+		t.Errorf("told %d times", n)
+	}
+	// The first one met again after a crash does not make it shorter.
+	loss(1, "a statement", "user")
+	now := Find(b.list(t), first.ID)
+	if now.From.Pos != 1 || now.Until.Pos != 50 || !slices.Equal(now.Pools, []string{"mail", "user"}) {
+		t.Errorf("%+v", now)
+	}
+	must(t, b.Settle(t.Context(), now, "ann", true))
+	// What is lost after the flush was asked for needs another one.
+	if later := loss(52, "a statement", "user"); later.ID == first.ID || later.State() != Open {
+		t.Errorf("%+v", later)
+	}
+	if all := b.list(t); len(all) != 3 {
+		t.Errorf("%d gaps", len(all))
+	}
+}
+
+// An id is four bytes of a hash: that another loss, closed or open, has the same one hides nothing.
+func TestTwoLossesOfOneIDAreTwoGaps(t *testing.T) {
+	_, b := open(t)
+	first, err := b.Record(t.Context(), Gap{ID: "shop/1", Source: "shop", From: cdc.Position{Pos: 1}, Tables: []string{"a.b"}, Why: "x"}, true)
+	must(t, err)
+	must(t, b.Settle(t.Context(), first, "ann", true))
+	second, err := b.Record(t.Context(), Gap{ID: "shop/1", Source: "shop", From: cdc.Position{Pos: 2}, Tables: []string{"a.b"}, Why: "x"}, true)
+	must(t, err)
+	third, err := b.Record(t.Context(), Gap{ID: "shop/1", Source: "shop", Stops: true, From: cdc.Position{Pos: 3}, Why: "x"}, false)
+	must(t, err)
+	if second.ID != "shop/1-2" || second.State() != Open || third.ID != "shop/1-3" {
+		t.Errorf("%+v %+v", second, third)
+	}
+}
+
 func TestRequestsForAFlush(t *testing.T) {
 	c, b := open(t)
 	g := &Gap{ID: "shop/1"}

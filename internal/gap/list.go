@@ -1,7 +1,9 @@
 package gap
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,37 +11,49 @@ import (
 	"invalidator/internal/changelog"
 )
 
-// List returns the gaps on the state topic, by when they were first seen. The error is a *changelog.RecordError.
+// List returns the gaps on the state topic, by when they were first seen. Its error tells of records that cannot be read, each a
+// *changelog.RecordError: the gaps that can be are there all the same, for a newer process' record must not hide them.
 func List(st *changelog.State) ([]*Case, error) {
+	all, bad := list(st)
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(bad)) {
+		errs = append(errs, bad[id])
+	}
+	return all, errors.Join(errs...)
+}
+
+// list is List, with the errors by gap. Of a gap that has one nothing is known for certain, so that it is not among the others.
+func list(st *changelog.State) (all []*Case, bad map[string]error) {
+	bad = map[string]error{}
 	byID := map[string]*Case{}
 	for k, e := range st.Under(prefix) {
 		g, err := decodeGap(e.Value)
 		if err = sameID(k, prefix, g.ID, err); err != nil {
-			return nil, st.BadRecord(k, e, err)
+			bad[idOf(k)] = st.BadRecord(k, e, err)
+			continue
 		}
 		byID[g.ID] = &Case{Gap: g}
 	}
 	for k, e := range st.Under(acceptedPrefix) {
 		a, err := decode[Acceptance]("an acceptance", e.Value)
 		if err = sameID(k, acceptedPrefix, a.ID, err); err != nil {
-			return nil, st.BadRecord(k, e, err)
-		}
-		if c := byID[a.ID]; c != nil { // else the gap was removed
+			bad[idOf(k)] = st.BadRecord(k, e, err)
+		} else if c := byID[a.ID]; c != nil { // else the gap was removed
 			c.Acceptance = &a
 		}
 	}
 	for k, e := range st.Under(passedPrefix) {
 		p, err := decode[Passage]("a passage", e.Value)
 		if err = sameID(k, passedPrefix, p.ID, err); err != nil {
-			return nil, st.BadRecord(k, e, err)
-		}
-		if c := byID[p.ID]; c != nil {
+			bad[idOf(k)] = st.BadRecord(k, e, err)
+		} else if c := byID[p.ID]; c != nil {
 			c.Passage = &p
 		}
 	}
-	all := make([]*Case, 0, len(byID))
-	for _, c := range byID {
-		all = append(all, c)
+	for id, c := range byID {
+		if bad[id] == nil {
+			all = append(all, c)
+		}
 	}
 	slices.SortFunc(all, func(a, b *Case) int {
 		if n := a.Seen.Compare(b.Seen); n != 0 {
@@ -47,7 +61,16 @@ func List(st *changelog.State) ([]*Case, error) {
 		}
 		return strings.Compare(a.ID, b.ID)
 	})
-	return all, nil
+	return all, bad
+}
+
+// idOf is the gap that a key is about.
+func idOf(k string) string {
+	parts, err := changelog.SplitStateKey(k)
+	if err != nil {
+		return k
+	}
+	return strings.Join(parts[1:], "/")
 }
 
 func sameID(k, prefix, id string, err error) error {

@@ -26,7 +26,7 @@ type Gap struct {
 	Stops  bool          `json:"stops"`            // the source stands until it is accepted
 	Range  *replay.Range `json:"range,omitempty"`  // a worker's: offsets of a partition; From -1: not known
 	From   cdc.Position  `json:"from,omitzero"`    // a feeder's: where it begins; zero: at the log's beginning
-	Until  cdc.Position  `json:"until,omitzero"`   // where it ends, where that is known beforehand
+	Until  cdc.Position  `json:"until,omitzero"`   // where it ends, where that is known beforehand, or where rows were lost last
 	Tx     string        `json:"tx,omitempty"`     // the transaction, where it is one
 	Time   time.Time     `json:"time,omitzero"`    // of its commit
 	Tables []string      `json:"tables,omitempty"` // schema.table, or schema.* for a whole schema; none: all that the source includes
