@@ -18,6 +18,8 @@ const (
 	acceptEvery = 2 * time.Second
 	// watchGapsEvery is how often it is asked whether gaps that stop nothing were answered.
 	watchGapsEvery = 30 * time.Second
+	// acceptPatience is longer than accepting takes: three records.
+	acceptPatience = time.Minute
 )
 
 // onGap is who accepts where nobody has to.
@@ -194,8 +196,7 @@ func (s *source) findStops(ctx context.Context, state *changelog.State) {
 	s.stops = nil
 	all, err := gap.List(state)
 	if err != nil {
-		s.log.Error("reading the gaps that stand: none of this source is closed by itself until that works", "error", err)
-		return
+		s.log.Error("reading the gaps that stand: what cannot be read is not closed by itself", "error", err)
 	}
 	for _, c := range all {
 		if c.Source != s.Name || !c.Stops || c.State() == gap.Closed {
@@ -247,13 +248,19 @@ func (s *source) watchGaps(ctx context.Context) {
 
 func (s *source) lookAtGaps(ctx context.Context) {
 	all, err := s.opts.Gaps.Load(ctx)
-	if err != nil {
+	if err != nil && len(all) == 0 {
 		return // who writes one tells
 	}
 	open := map[string]bool{}
 	for _, c := range all {
-		if c.Source != s.Name || c.State() != gap.Open || c.Range != nil { // a worker's is the worker's
+		if c.Source != s.Name || c.State() == gap.Closed || c.Range != nil { // a worker's is the worker's
 			continue
+		}
+		if a := c.Acceptance; a != nil && !c.Stops && time.Since(a.At) > acceptPatience {
+			// Who accepted it died before the flush was asked for. Asking again is the same request.
+			if err := s.opts.Gaps.Settle(ctx, c, a.By, a.Flush); err == nil {
+				continue
+			}
 		}
 		open[c.ID] = true
 		if !c.Stops {

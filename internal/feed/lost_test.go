@@ -77,6 +77,36 @@ func TestALossIsWrittenDownAndEveryRowCountsAsChanged(t *testing.T) {
 	})
 }
 
+// Who accepted a gap may die before the flush is asked for. It is promised, so that the feeder asks.
+func TestAFlushThatWasPromisedIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newBench(t), newFakeFeeder()
+		f.losses = lossIn3
+		b.start(lossy(f))
+		f.commit(insert("1"))
+		f.commit()
+		time.Sleep(2 * time.Second)
+		c := b.gap()
+		if err := b.book().Accept(t.Context(), c, "ann", true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(45 * time.Second)
+		if h := b.feed.Health(); len(h) != 1 {
+			t.Errorf("health while its flush is not asked for: %s", h)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := b.flushes(); !slices.Equal(got, []string{"user by ann " + c.ID + "/user"}) {
+			t.Error(got)
+		}
+		if s := b.gap().State(); s != gap.Closed {
+			t.Error(s)
+		}
+		if h := b.feed.Health(); h != nil {
+			t.Errorf("health after it was closed: %s", h)
+		}
+	})
+}
+
 // What was lost is durable before the position passes it, whatever fails on the way; met again it is the same gap, and its
 // flush is asked for once.
 func TestNoPositionPassesALossThatIsNotWrittenDown(t *testing.T) {
