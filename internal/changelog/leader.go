@@ -131,6 +131,9 @@ func (t *Term) Confirm(ctx context.Context) error {
 	switch {
 	case t.ctx.Err() != nil:
 		return context.Cause(t.ctx)
+	case t.inDoubt():
+		// The commit may have come from the membership that follows, in which another leads.
+		return fmt.Errorf("asking whether this process still leads %s: its session is lost, and it joins again", t.c.o.Group)
 	case errors.Is(refused, kerr.RebalanceInProgress): // of a member, then
 		return nil
 	case errors.Is(refused, kerr.UnknownMemberID), errors.Is(refused, kerr.IllegalGeneration), errors.Is(refused, kerr.FencedInstanceID):
@@ -148,6 +151,13 @@ func (t *Term) Confirm(ctx context.Context) error {
 		return fmt.Errorf("asking whether this process still leads %s: %w", t.c.o.Group, refused)
 	}
 	return nil
+}
+
+// inDoubt reports whether the session is lost in which the term began.
+func (t *Term) inDoubt() bool {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	return t.unsure
 }
 
 // candidate is this process in one group.

@@ -285,6 +285,31 @@ func TestARefusedLeaderLeadsAgainWhereTheGroupSaysSo(t *testing.T) {
 	})
 }
 
+// A member that has lost its session and is joining again is told "rebalancing", like one that leads: it may lead no more.
+func TestWhoHasLostItsSessionIsNotSure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, o := changelogtest.Start(t), newOffice()
+		o.stand(t, c, "a", "g")
+		time.Sleep(5 * time.Second)
+		term := o.term("g")
+		away := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat, kmsg.JoinGroup, kmsg.SyncGroup}, Err: kerr.RequestTimedOut, Count: -1})
+		joining := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.RebalanceInProgress, Count: -1})
+		time.Sleep(20 * time.Second)
+		if err := term.Confirm(t.Context()); err == nil || errors.Is(err, changelog.ErrNotLeader) || o.of("g") != "a" {
+			t.Errorf("%q leads, %v", o.of("g"), err)
+		}
+		joining.Remove()
+		if err := term.Confirm(t.Context()); err == nil {
+			t.Error("a commit is no proof without a session")
+		}
+		away.Remove()
+		time.Sleep(20 * time.Second)
+		if err := o.term("g").Confirm(t.Context()); err != nil || o.of("g") != "a" {
+			t.Errorf("%q leads, %v", o.of("g"), err)
+		}
+	})
+}
+
 // A topic that somebody removes ends no leadership. What begins only where that is sure says what to do.
 func TestTheLeadersTopicIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
