@@ -311,6 +311,7 @@ type serverInfo struct {
 	Standby   bool
 	WALLevel  string
 	MayCreate bool // CREATE on the database: a publication takes it
+	Waits     bool // commits may wait for standbys after the log has them
 }
 
 func askServer(ctx context.Context, conn *pgx.Conn) (serverInfo, error) {
@@ -318,7 +319,7 @@ func askServer(ctx context.Context, conn *pgx.Conn) (serverInfo, error) {
 	defer cancel()
 	rows, _ := conn.Query(ctx, `
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('wal_level'),
-       has_database_privilege(current_database(), 'CREATE')`)
+       has_database_privilege(current_database(), 'CREATE'), `+commitsWait)
 	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[serverInfo])
 	return s, during("asking the server for its settings", err)
 }

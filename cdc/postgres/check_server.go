@@ -206,10 +206,16 @@ func (c *checker) standbys(s settings, l load, server serverInfo, slot *slotInfo
 	}
 }
 
-// waits looks at what can keep a commit from its readers while the log shows it already.
+// waits looks at what can keep a commit from its readers while the log shows it already. From a primary such commits are held back; a
+// standby cannot tell them, and is asked for the setting that it would have as a primary.
 func (c *checker) waits(s settings) {
 	names, mode := s["synchronous_standby_names"], s["synchronous_commit"]
 	if names == "" || mode == "off" || mode == "local" {
+		return
+	}
+	if !c.f.cfg.Standby {
+		c.add(cdc.SeverityWarning, "", "", "name more standbys than have to answer, as in synchronous_standby_names = 'ANY 1 (a, b)'",
+			"commits wait for synchronous standbys (%s, synchronous_commit = %s): each is held back until readers see it, and what other sessions commit behind it too: while a standby is away no delete comes", names, mode)
 		return
 	}
 	hint := "set settle above the longest wait for a standby"

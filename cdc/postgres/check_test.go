@@ -81,6 +81,19 @@ func TestServerFindings(t *testing.T) {
 	c.wants(t, cdc.SeverityError)
 }
 
+func TestWaitFindings(t *testing.T) {
+	c := &checker{f: example(t)}
+	s := settings{"synchronous_standby_names": "a, b", "synchronous_commit": "on"}
+	c.waits(s)
+	c.wants(t, cdc.SeverityWarning, "held back until readers see it")
+	c.f.cfg.Standby, c.f.cfg.Settle = true, time.Second
+	c.waits(s)
+	c.wants(t, cdc.SeverityWarning, "a late standby can make a delete come too early")
+	c.waits(settings{"synchronous_standby_names": "a, b", "synchronous_commit": "local"})
+	c.waits(settings{"synchronous_standby_names": "", "synchronous_commit": "on"})
+	c.wants(t, cdc.SeverityWarning)
+}
+
 func TestSkew(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	for _, c := range []struct{ begin, now, end, want int }{{100, 150, 200, 0}, {100, 100, 200, 0}, {100, 40, 200, -60}, {100, 900, 200, 700}} {

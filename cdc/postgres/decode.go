@@ -16,6 +16,7 @@ type decoder struct {
 	slot      string
 	origin    origin
 	relations relations
+	hold      *holder
 	out       cdc.Handler
 
 	done    lsn                           // behind everything handed over
@@ -42,7 +43,7 @@ func (d *decoder) message(ctx context.Context, text string) error {
 	var err error
 	switch kind {
 	case msgBegin:
-		err = d.begin(c)
+		err = d.begin(ctx, c)
 	case msgCommit:
 		err = d.commit(ctx, c)
 	case msgRelation:
@@ -66,11 +67,15 @@ func (d *decoder) message(ctx context.Context, text string) error {
 	return nil
 }
 
-func (d *decoder) begin(c *cursor) error {
+// begin hands nothing over before readers see the transaction.
+func (d *decoder) begin(ctx context.Context, c *cursor) error {
 	m, err := parseBegin(c)
+	if err != nil {
+		return err
+	}
 	d.open = true
 	d.tx = transaction{at: m.at, commit: m.commit, start: d.origin.position(m.commit), xid: strconv.FormatUint(uint64(m.xid), 10)}
-	return err
+	return d.hold.wait(ctx, m.xid)
 }
 
 func (d *decoder) commit(ctx context.Context, c *cursor) error {

@@ -112,7 +112,7 @@ func newDecoder(h cdc.Handler) *decoder {
 	include, _ := cdc.NewInclude([]string{"public.*"})
 	return &decoder{
 		source: "shop", origin: origin{systemID: "71", timeline: 1}, out: h,
-		slot: "s", handed: &atomic.Pointer[cdc.Position]{}, reached: &atomic.Pointer[progress]{},
+		slot: "s", hold: &holder{needed: func() bool { return false }}, handed: &atomic.Pointer[cdc.Position]{}, reached: &atomic.Pointer[progress]{},
 		relations: newRelations("shop", include, func(_ context.Context, m relationMessage) (description, error) {
 			d := description{types: make([]string, len(m.columns)), bases: make([]uint32, len(m.columns)), keys: []string{"id"}}
 			for i, c := range m.columns {

@@ -13,6 +13,9 @@
 // the slot's own start is repeated. Status messages go on while the Handler blocks. A server that is shut down would wait for
 // the Handler: it is left.
 //
+// Where commits may wait for synchronous standbys, which they do behind the log, a transaction is handed over when a reader that
+// begins then sees it. It holds up what was committed behind it. From a standby that cannot be told.
+//
 // Where only other tables or other databases are written, the position moves on with the server's keepalives, so that an
 // idle source does not make the server keep its log. Committed then carries the server's time. A logical message outside of
 // any transaction (pg_logical_emit_message with false) has no Committed of its own: the next one lies behind it. Status tells
@@ -32,8 +35,9 @@
 // is never altered. From Postgres 18 on ours sends stored generated columns too; before, no publication does. A table whose
 // updates and deletes would fail once it is published (no primary key and no other replica identity, or on 18 a FULL one with
 // a generated column that is not sent) is left out by name, and so, until the next look, is one that stays locked while it is
-// added. One that inherits from an included table (INHERITS) is another table: it has to be included itself. Then the slot, in this order, because a slot that is older than its publication can never be read: from 17 on as a
-// failover slot. Where the role may not, the error holds the statements.
+// added. One that inherits from an included table (INHERITS) is another table: it has to be included itself. Then the slot, in
+// this order, because a slot that is older than its publication can never be read: from 17 on as a failover slot. Where the role
+// may not, the error holds the statements.
 //
 // A partitioned table's changes carry the names of its partitions (publish_via_partition_root is off, its default): Include
 // and mappings have to choose those. Check says where they do not.

@@ -44,11 +44,12 @@ func handlerFailed(err error) error {
 	return &handlerError{err}
 }
 
-// failed explains an error of the decoder itself.
+// failed explains an error of the decoder itself, and leaves what the server answered to explain.
 func (d *decoder) failed(err error, doing string) error {
 	var h *handlerError
 	var s *cdc.SourceError
-	if errors.As(err, &h) || errors.As(err, &s) {
+	var asking *step
+	if errors.As(err, &h) || errors.As(err, &s) || errors.As(err, &asking) {
 		return err
 	}
 	return &cdc.SourceError{Source: d.source, At: d.origin.position(d.done), Err: fmt.Errorf("%s: %w", doing, err)}

@@ -159,7 +159,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 
 	d := &decoder{
 		source: f.cfg.Name, origin: s.origin, out: out, done: s.start, handed: &f.handed, reached: &f.reached,
-		slot: f.cfg.Slot, relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
+		slot: f.cfg.Slot, hold: f.newHolder(s), relations: newRelations(f.cfg.Database, f.cfg.Include, s.catalog.describe, f.log),
 	}
 	if seen != nil {
 		if err := d.see(ctx, seen); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,8 @@ type session struct {
 	end     lsn // of the server's log, when it was asked
 	start   lsn
 	found   bool // the slot was there already
+
+	holds atomic.Bool // commits may wait in the log until readers see them
 }
 
 func (s *session) close() {
@@ -71,6 +74,7 @@ func (f *Feeder) greet(ctx context.Context, host string, s *session) (err error)
 	if s.server, err = askServer(ctx, s.conn); err != nil {
 		return err
 	}
+	s.holds.Store(s.server.Waits)
 	if err := f.fit(s.server); err != nil {
 		return err
 	}

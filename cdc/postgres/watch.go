@@ -47,7 +47,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case <-t.done():
 			w.f.outside, t = t.seen.then, telling{}
 		case <-gauge.C:
-			err = w.s.looks.use(ctx, w.f.measure)
+			err = w.s.looks.use(ctx, w.gauge)
 		case <-heart:
 			err = w.s.looks.use(ctx, beat)
 		case <-look.C:
@@ -78,6 +78,14 @@ func (w *watcher) run(ctx context.Context) error {
 			w.f.log.Warn("a look at the server failed, and is tried again", "error", w.f.explain(err))
 		}
 	}
+}
+
+// gauge looks what the slot costs, and whether commits may wait.
+func (w *watcher) gauge(ctx context.Context, conn *pgx.Conn) error {
+	if err := w.askWaits(ctx, conn); err != nil {
+		return err
+	}
+	return w.f.measure(ctx, conn)
 }
 
 // look compares the catalogue with what was seen last. A sighting is what has to be handed over, or nil.
