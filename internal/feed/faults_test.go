@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
@@ -57,7 +60,14 @@ func (f feederFunc) Run(ctx context.Context, from cdc.Position, out cdc.Handler)
 var errGap = &cdc.SourceError{Source: "shop", Err: cdc.ErrGap, Hint: "flush"}
 
 // The source may have moved on because another process has fed it since our start was read. That is no gap.
+// Where it cannot be asked whether that is so, nothing is accepted in anybody's name.
 func TestAGapBeforeAPositionThatIsNoLongerSavedIsNone(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		t.Run(fmt.Sprint(asked), func(t *testing.T) { testOvertaken(t, asked) })
+	}
+}
+
+func testOvertaken(t *testing.T, asked bool) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		store, err := changelog.OpenState(b.Options, b.Names.State)
@@ -76,6 +86,9 @@ func TestAGapBeforeAPositionThatIsNoLongerSavedIsNone(t *testing.T) {
 			starts <- from.Pos
 			if from.Pos == 5 {
 				save(7) // by the process that ends now
+				if !asked {
+					b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.TopicAuthorizationFailed, Count: 1})
+				}
 				return errGap
 			}
 			if err := out.Started(ctx, from); err != nil {
@@ -84,7 +97,7 @@ func TestAGapBeforeAPositionThatIsNoLongerSavedIsNone(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		stop := b.start(Source{Name: "shop", Feeder: feeder})
+		stop := b.start(Source{Name: "shop", Feeder: feeder, OnGapFlush: true})
 		time.Sleep(5 * time.Second)
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -94,6 +107,41 @@ func TestAGapBeforeAPositionThatIsNoLongerSavedIsNone(t *testing.T) {
 		}
 		if told := b.log.with("level=ERROR"); len(told) != 0 {
 			t.Errorf("%s", told)
+		}
+		if all := b.gaps(); len(all) != 0 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// A change that was read, and that Kafka did not take yet when a gap was met behind it, is not given up with the gap.
+func TestWhatWasReadBeforeAGapIsNotInIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		feeder := feederFunc(func(ctx context.Context, from cdc.Position, out cdc.Handler) error {
+			if err := out.Started(ctx, cdc.Position{Pos: max(from.Pos, 1)}); err != nil {
+				return err
+			}
+			if from.Pos <= 1 {
+				if err := out.Change(ctx, insert("1")); err != nil {
+					return err
+				}
+				if err := out.Committed(ctx, cdc.Position{Pos: 2}, time.Time{}); err != nil {
+					return err
+				}
+			}
+			return errGap
+		})
+		away := b.Fault(produceFault(usersTopic, kerr.NotEnoughReplicas))
+		b.start(Source{Name: "shop", Feeder: feeder})
+		time.Sleep(time.Minute)
+		if all := b.gaps(); len(all) != 0 {
+			t.Errorf("a gap over a change that can be read: %+v", all)
+		}
+		away.Remove()
+		time.Sleep(30 * time.Second)
+		if c := b.gap(); c.From.Pos != 2 || len(b.Records(t, usersTopic)) == 0 {
+			t.Errorf("%+v", c)
 		}
 	})
 }

@@ -98,13 +98,17 @@ func (f *flight) load() (bytes int, waited time.Duration) {
 	return f.bytes, waited
 }
 
+// idle reports whether every record is acknowledged.
+func (f *flight) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.t.idle()
+}
+
 // drain waits until every record is acknowledged.
 func (f *flight) drain(ctx context.Context) error {
 	for {
-		f.mu.Lock()
-		idle := f.t.idle()
-		f.mu.Unlock()
-		if idle {
+		if f.idle() {
 			return nil
 		}
 		if err := f.wait(ctx); err != nil {

@@ -126,21 +126,31 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	if r.saved != s.at.Position {
 		s.at.Position, s.at.Saved = r.saved, time.Now()
 	}
-	if errors.Is(err, cdc.ErrGap) && r.overtaken(ctx) {
-		err = errOvertaken
+	if errors.Is(err, cdc.ErrGap) {
+		err = r.judge(ctx, err)
 	}
 	return r.progress, err
 }
 
-// overtaken reports whether another process saved a position of the source after we read where to start. The source may
-// then have moved on over our start, which is no gap.
-func (r *run) overtaken(ctx context.Context) bool {
+// judge returns the error of a gap, or another where it is not sure to be one. It begins at the saved position, so that what was
+// handed over behind that, and is not acknowledged, would be in it. And where another process saved a position of the source
+// after we read where to start, the source may have moved on over our start, which is no gap.
+func (r *run) judge(ctx context.Context, gap error) error {
+	if !r.flight.idle() {
+		return fmt.Errorf("records before a gap are not acknowledged, and are read again: %v", gap)
+	}
 	state, err := r.opts.State.Load(ctx)
 	if err != nil {
-		return false // the next run tells
+		return fmt.Errorf("asking whether a gap is one (%v): %w", gap, err)
 	}
 	now, err := state.LoadPosition(r.Name)
-	return err == nil && now.Position != r.saved
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking whether a gap is one (%v): %w", gap, err)
+	case now.Position != r.saved:
+		return errOvertaken
+	}
+	return gap
 }
 
 // finish waits for what was sent and saves the position a last time. The feeder has returned, so nothing is confirmed.
