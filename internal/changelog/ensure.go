@@ -16,16 +16,20 @@ import (
 	"invalidator/cdc"
 )
 
-// Finding is what is wrong with a topic that exists. Nothing is altered: who made the topic may have had a reason.
+// Finding is what is wrong with a topic that exists, or with our rights to it. Nothing is altered: who made the topic may have had
+// a reason.
 type Finding struct {
 	Severity cdc.Severity `json:"severity"`
-	Topic    string       `json:"topic"`
+	Topic    string       `json:"topic"` // empty where it is of a consumer group
 	What     string       `json:"what"`
 	Hint     string       `json:"hint,omitempty"` // the command that mends it
 }
 
 func (f Finding) String() string {
 	s := fmt.Sprintf("%s: topic %s: %s", f.Severity, f.Topic, f.What)
+	if f.Topic == "" {
+		s = fmt.Sprintf("%s: %s", f.Severity, f.What)
+	}
 	if f.Hint != "" {
 		s += " (" + f.Hint + ")"
 	}

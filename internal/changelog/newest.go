@@ -14,18 +14,18 @@ import (
 
 // ReadNewest hands the newest records of every topic that match chooses to fn: the last n offsets of each partition, one
 // partition after the other. It returns the topics' names, sorted, also those that hold no record. It belongs to no group and
-// commits nothing. An error of fn ends it with that error; a topic that goes away meanwhile is as one that was never there.
-func ReadNewest(ctx context.Context, o Options, match func(topic string) bool, n int64, fn func(topic string, r TopicRecord) error) ([]string, error) {
+// commits nothing. An error of fn ends it with that error; a topic that goes away meanwhile is as one that was never there, and one
+// that our user may not read is listed in denied.
+func ReadNewest(ctx context.Context, o Options, match func(topic string) bool, n int64, fn func(topic string, r TopicRecord) error) (topics, denied []string, err error) {
 	cl, err := o.Connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer cl.Close()
 	all, err := kadm.NewClient(cl).ListTopics(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing topics: %w", err)
+		return nil, nil, fmt.Errorf("listing topics: %w", err)
 	}
-	var topics []string
 	for _, topic := range slices.Sorted(slices.Values(all.Names())) {
 		if !match(topic) {
 			continue
@@ -33,12 +33,15 @@ func ReadNewest(ctx context.Context, o Options, match func(topic string) bool, n
 		switch err := readNewest(ctx, cl, topic, n, fn); {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			continue
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			denied = append(denied, topic)
+			continue
 		case err != nil:
-			return topics, fmt.Errorf("reading topic %s: %w", topic, err)
+			return topics, denied, fmt.Errorf("reading topic %s: %w", topic, err)
 		}
 		topics = append(topics, topic)
 	}
-	return topics, nil
+	return topics, denied, nil
 }
 
 func readNewest(ctx context.Context, cl *kgo.Client, topic string, n int64, fn func(topic string, r TopicRecord) error) error {

@@ -25,7 +25,7 @@ func TestReadNewestReadsTheEndOfEveryPartition(t *testing.T) {
 	produceAt(t, c, "dbz.a", 1, "alone", time.Now())
 	produceAt(t, c, "other", 0, "not asked for", time.Now())
 	var got []string
-	topics, err := changelog.ReadNewest(t.Context(), c.Options, func(topic string) bool { return strings.HasPrefix(topic, "dbz.") }, 2,
+	topics, _, err := changelog.ReadNewest(t.Context(), c.Options, func(topic string) bool { return strings.HasPrefix(topic, "dbz.") }, 2,
 		func(topic string, r changelog.TopicRecord) error {
 			got = append(got, fmt.Sprint(topic, " ", r.Partition, "/", r.Offset, " ", string(r.Value)))
 			return nil
@@ -40,7 +40,7 @@ func TestReadNewestReadsTheEndOfEveryPartition(t *testing.T) {
 		t.Error(diff)
 	}
 	enough := errors.New("enough")
-	_, err = changelog.ReadNewest(t.Context(), c.Options, func(string) bool { return true }, 2, func(string, changelog.TopicRecord) error { return enough })
+	_, _, err = changelog.ReadNewest(t.Context(), c.Options, func(string) bool { return true }, 2, func(string, changelog.TopicRecord) error { return enough })
 	if !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
