@@ -25,6 +25,7 @@ type LiveTable struct {
 	cdc.TableID
 	Typed bool     // each of them names its columns' types
 	Key   []string // the record key's fields; nil where none has any
+	NoOld string   // set where the newest update or delete has no old row beside its key: what has the connector write it
 }
 
 // topics looks at what the records of those sources leave open that somebody else feeds. Where none of them shows the table, and
@@ -84,8 +85,11 @@ func (l *tableLint) leftOpen(m *Mapping, s LiveSource, t *LiveTable) {
 				told = append(told, p.column)
 				l.flag(template, p, s, t)
 			}
-			if s.Topics.Unwrapped {
+			switch {
+			case s.Topics.Unwrapped:
 				l.unwrapped(template, p, s, t)
+			case t != nil && t.NoOld != "" && !slices.Contains(t.Key, p.column):
+				l.noOld(template, p, s, t)
 			}
 		}
 		if s.Topics.Unwrapped && template.condition != nil {
@@ -192,4 +196,11 @@ func (l *tableLint) unwrappedCondition(m *Mapping, template *Template, s LiveSou
 		l.at(m.when(template), SeverityNote, table, "let the connector write its envelope",
 			"source %s is unwrapped: the old value of column %s is not known, and a condition that asks for it counts as true", s.Name, column)
 	}
+}
+
+// noOld warns of a column whose old value the envelopes of a table lack.
+func (l *tableLint) noOld(template *Template, p part, s LiveSource, t *LiveTable) {
+	line, col := l.r.within(template.node, p.at)
+	l.add(Problem{File: template.File, Line: line, Col: col, Severity: SeverityWarning, Hint: t.NoOld,
+		What: fmt.Sprintf("the old value of column %s is not known, so that an update leaves its old key: the newest records of source %s have no old row beside the key", p.column, s.Name)}, t.TableID.String())
 }

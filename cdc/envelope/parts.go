@@ -140,12 +140,15 @@ func (e *envelope) noChange() string {
 	return ""
 }
 
+// ErrNoOp is a record that is no envelope: a row that stands alone (ExtractNewRecordState), or something else.
+var ErrNoOp = errors.New("no change record: it has no op")
+
 func operationOf(raw []byte) (cdc.Op, error) {
 	switch string(raw) {
 	case `"c"`, `"u"`, `"d"`, `"t"`, `"m"`, `"r"`:
 		return cdc.Op(raw[1]), nil
 	case "", "null":
-		return 0, errors.New("no change record: it has no op")
+		return 0, ErrNoOp
 	}
 	return 0, fmt.Errorf("op %.20q is not known", raw)
 }

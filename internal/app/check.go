@@ -80,6 +80,7 @@ func checkMappings(ctx context.Context, c *config.Config, log *slog.Logger) []Fi
 			out = append(out, f)
 		}
 	}
+	out = append(out, live.Notes...)
 	for _, t := range live.Topics {
 		out = append(out, Finding{string(mapping.SeverityNote), "source " + t.Source + ", topic " + t.Topic, t.Shows()})
 	}
@@ -106,11 +107,8 @@ func checkKafka(ctx context.Context, c *config.Config, log *slog.Logger) []Findi
 	if err != nil {
 		return failed("kafka", err)
 	}
-	var out []Finding
-	for _, f := range findings {
-		out = append(out, Finding{string(f.Severity), "kafka, topic " + f.Topic, hinted(f.What, f.Hint)})
-	}
-	return out
+	out := topicFindings(findings)
+	return append(out, checkBroker(ctx, c, cl)...)
 }
 
 func checkCache(ctx context.Context, c *config.Config, log *slog.Logger) []Finding {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
@@ -65,19 +67,30 @@ const newestRecords = 200
 // seenSource gathers what the topics of one source show.
 type seenSource struct {
 	*pipeline.Source
-	decoder *envelope.Decoder
-	maxwell bool
-	topics  map[string]map[cdc.TableID]*mapping.LiveTable
-	broken  map[string]error // by topic: the first record that could not be decoded
-	down    error            // the schemas could not be asked for
+	decoder     *envelope.Decoder
+	format      envelope.Format
+	registry    bool
+	snapshots   bool   // their rows count as changes
+	unavailable string // the placeholder that is configured
+	topics      map[string]map[cdc.TableID]*mapping.LiveTable
+	old         map[cdc.TableID]time.Time // when the record was appended by which LiveTable.NoOld is set
+	samples     map[string]*sample        // by topic
+	down        error                     // the schemas could not be asked for
+}
+
+func (s *seenSource) sample(topic string) *sample {
+	if s.samples[topic] == nil {
+		s.samples[topic] = &sample{ignored: map[string]int{}}
+	}
+	return s.samples[topic]
 }
 
 // seeTopics reads the newest records of every topic that somebody else feeds, and returns by source what they show. What could not
-// be seen is a finding; such a source is not in the map.
-func seeTopics(ctx context.Context, c *config.Config, log *slog.Logger) (map[string]*mapping.LiveTopics, []SeenTopic, []Finding) {
+// be seen is a finding; such a source is not in the map. Of tables that set maps the values are looked at too.
+func seeTopics(ctx context.Context, c *config.Config, set *mapping.Set, log *slog.Logger) (map[string]*mapping.LiveTopics, []SeenTopic, []Finding) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	sources, where, err := seenSources(c)
+	sources, where, err := seenSources(c, set)
 	if err != nil {
 		return nil, nil, failed("sources", err)
 	}
@@ -91,7 +104,7 @@ func seeTopics(ctx context.Context, c *config.Config, log *slog.Logger) (map[str
 	if err != nil {
 		return nil, nil, failed(where, err)
 	}
-	topics, err := changelog.ReadNewest(ctx, o, func(topic string) bool { return sourceOf(sources, topic) != nil }, newestRecords,
+	topics, denied, err := changelog.ReadNewest(ctx, o, func(topic string) bool { return sourceOf(sources, topic) != nil }, newestRecords,
 		func(topic string, r changelog.TopicRecord) error {
 			sourceOf(sources, topic).see(ctx, topic, r)
 			return nil
@@ -99,11 +112,12 @@ func seeTopics(ctx context.Context, c *config.Config, log *slog.Logger) (map[str
 	if err != nil {
 		return nil, nil, failed(where, fmt.Errorf("its topics could not be looked at, so that which tables they hold is not known: %w", err))
 	}
-	return seen(sources, topics)
+	live, list, findings := seen(sources, topics, denied, c.Kafka)
+	return live, list, findings
 }
 
 // seenSources are the sources that somebody else feeds, and a finding's word for them.
-func seenSources(c *config.Config) (sources []*seenSource, where string, err error) {
+func seenSources(c *config.Config, set *mapping.Set) (sources []*seenSource, where string, err error) {
 	if len(c.Sources) == 0 {
 		return nil, "", nil
 	}
@@ -118,14 +132,22 @@ func seenSources(c *config.Config) (sources []*seenSource, where string, err err
 		}
 		decode := all[i].Decode
 		none := cdc.NewColumns(nil)
-		decode.Select, decode.Snapshots = func(string, cdc.TableID) *cdc.Columns { return none }, true
+		snapshots := decode.Snapshots
+		decode.Snapshots = true
+		decode.Select = func(_ string, t cdc.TableID) *cdc.Columns {
+			if cols := set.Columns(s.Name, t); cols != nil {
+				return cols
+			}
+			return none
+		}
 		d, err := envelope.NewDecoder(decode)
 		if err != nil {
 			return nil, "", fmt.Errorf("source %s: %w", s.Name, err)
 		}
 		names = append(names, "source "+s.Name)
-		sources = append(sources, &seenSource{Source: all[i], decoder: d, maxwell: decode.Format == envelope.Maxwell,
-			topics: map[string]map[cdc.TableID]*mapping.LiveTable{}, broken: map[string]error{}})
+		sources = append(sources, &seenSource{Source: all[i], decoder: d, format: cmp.Or(decode.Format, envelope.Auto),
+			registry: decode.Schemas != nil, snapshots: snapshots, unavailable: decode.Unavailable,
+			topics: map[string]map[cdc.TableID]*mapping.LiveTable{}, old: map[cdc.TableID]time.Time{}, samples: map[string]*sample{}})
 	}
 	return sources, strings.Join(names, ", "), nil
 }
@@ -144,17 +166,22 @@ func (s *seenSource) see(ctx context.Context, topic string, r changelog.TopicRec
 	if s.down != nil {
 		return
 	}
-	change, _, err := s.decoder.DecodeContext(ctx, envelope.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
+	change, ignored, err := s.decoder.DecodeContext(ctx, envelope.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
 	if de := (*envelope.DecodeError)(nil); errors.As(err, &de) && de.Retryable() {
 		s.down = err
 		return
 	}
+	sample := s.sample(topic)
 	if err != nil {
-		if s.broken[topic] == nil {
-			s.broken[topic] = fmt.Errorf("partition %d, offset %d: %w", r.Partition, r.Offset, err)
+		if sample.broken == nil {
+			sample.broken = fmt.Errorf("partition %d, offset %d: %w", r.Partition, r.Offset, err)
+		}
+		if what, hint := unread(s, r, err); what != "" && sample.unread == "" {
+			sample.unread, sample.mend = fmt.Sprintf("%s (partition %d, offset %d)", what, r.Partition, r.Offset), hint
 		}
 		return
 	}
+	sample.look(s, r, change, ignored)
 	if change == nil || change.Table == "" || change.Op == cdc.Tomb || change.Op == cdc.Truncate { // which show no row
 		return
 	}
@@ -168,10 +195,11 @@ func (s *seenSource) see(ctx context.Context, topic string, r changelog.TopicRec
 		t = &mapping.LiveTable{TableID: change.TableID, Typed: true}
 		tables[change.TableID] = t
 	}
-	t.Typed = t.Typed && !s.maxwell && namesTypes(r.Value)
+	t.Typed = t.Typed && s.format != envelope.Maxwell && namesTypes(r.Value)
 	if len(change.KeyColumns) > 0 {
 		t.Key = slices.Clone(change.KeyColumns)
 	}
+	s.oldRow(t, s.old, r, change)
 }
 
 // namesTypes reports whether a record that was decoded says what its columns' types are: by a schema around it, by our own
@@ -189,7 +217,7 @@ func namesTypes(value []byte) bool {
 }
 
 // seen sums up what was read.
-func seen(sources []*seenSource, topics []string) (map[string]*mapping.LiveTopics, []SeenTopic, []Finding) {
+func seen(sources []*seenSource, topics, denied []string, kafka config.Kafka) (map[string]*mapping.LiveTopics, []SeenTopic, []Finding) {
 	live := map[string]*mapping.LiveTopics{}
 	var list []SeenTopic
 	var findings []Finding
@@ -200,14 +228,20 @@ func seen(sources []*seenSource, topics []string) (map[string]*mapping.LiveTopic
 			continue
 		}
 		l := &mapping.LiveTopics{Asked: true}
+		for _, topic := range denied {
+			if sourceOf(sources, topic) != s {
+				continue
+			}
+			l.Count, l.Asked = l.Count+1, false // which tables it does not hold is not known
+			findings = append(findings, Finding{string(cdc.SeverityError), where + ", topic " + topic,
+				hinted("our user may not read it: none of its changes is seen", changelog.GrantRead(kafkaUser(kafka), topic))})
+		}
 		for _, topic := range topics {
 			if sourceOf(sources, topic) != s {
 				continue
 			}
 			l.Count++
-			if err := s.broken[topic]; err != nil {
-				findings = append(findings, Finding{string(cdc.SeverityWarning), where + ", topic " + topic, err.Error()})
-			}
+			findings = append(findings, s.sample(topic).findings(s, where+", topic "+topic)...)
 			st := SeenTopic{Source: s.Name, Topic: topic, Tables: []SeenTable{}}
 			for _, t := range slices.SortedFunc(maps.Values(s.topics[topic]), func(a, b *mapping.LiveTable) int {
 				return strings.Compare(a.TableID.String(), b.TableID.String())
@@ -218,7 +252,14 @@ func seen(sources []*seenSource, topics []string) (map[string]*mapping.LiveTopic
 			list = append(list, st)
 		}
 		if l.Count == 0 {
-			findings = append(findings, Finding{string(cdc.SeverityWarning), where, fmt.Sprintf("no topic matches %s yet (topics.pattern is for whole names)", s.Pattern)})
+			hint := "topics.pattern is for whole names"
+			if kafka.SASL != nil || kafka.TLS != nil && kafka.TLS.Cert != "" {
+				hint += ", and the brokers hide what our user may not Describe"
+			}
+			findings = append(findings, Finding{string(cdc.SeverityWarning), where, hinted(fmt.Sprintf("no topic matches %s yet", s.Pattern), hint)})
+		}
+		if l.Count > 0 {
+			findings = append(findings, s.notes(where)...)
 		}
 		live[s.Name] = l
 	}

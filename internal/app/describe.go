@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
@@ -16,6 +17,7 @@ import (
 type TablesChecked struct {
 	Problems []mapping.Problem // at places of the mapping files
 	Findings []Finding         // of sources that could not be asked, or whose topics have something wrong
+	Notes    []Finding         // what those topics show that is no fault
 	Topics   []SeenTopic       // of the sources that somebody else feeds
 }
 
@@ -31,7 +33,13 @@ func CheckTables(ctx context.Context, c *config.Config, set *mapping.Set, log *s
 	}
 	var out TablesChecked
 	var topics map[string]*mapping.LiveTopics
-	topics, out.Topics, out.Findings = seeTopics(ctx, c, log)
+	topics, out.Topics, out.Findings = seeTopics(ctx, c, set, log)
+	for _, f := range out.Findings {
+		if f.Severity == string(mapping.SeverityNote) {
+			out.Notes = append(out.Notes, f)
+		}
+	}
+	out.Findings = slices.DeleteFunc(out.Findings, func(f Finding) bool { return f.Severity == string(mapping.SeverityNote) })
 	var sources []mapping.LiveSource
 	for _, s := range c.Sources {
 		live := mapping.LiveSource{Name: s.Name}

@@ -80,3 +80,11 @@ func tryOwnTopics(ctx context.Context, c *config.Config, o changelog.Options) ([
 	}
 	return findings, nil
 }
+
+// kafkaUser is our user as the brokers' ACLs name it; empty where only the broker knows (a client certificate, or none).
+func kafkaUser(k config.Kafka) string {
+	if k.SASL == nil {
+		return ""
+	}
+	return k.SASL.User
+}

@@ -149,6 +149,9 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher regi
 		return err
 	}
 	defer self.start(ctx)()
+	defer inBackground(ctx, func(ctx context.Context) {
+		watchTopics(ctx, w.Config, func() *mapping.Set { return mappings.today().set }, w.Log, topicsEvery)
+	})()
 	if w.Started != nil {
 		w.Started()
 	}

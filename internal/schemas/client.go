@@ -113,6 +113,9 @@ func (e *Unavailable) Retryable() bool { return true }
 // ErrUnknown says that the registry does not know a schema, and has had the time to.
 var ErrUnknown = errors.New("the registry does not know this schema (was its subject deleted, or is the source's registry another one?)")
 
+// ErrNotAvro is a schema of another kind: JSON Schema, Protobuf.
+var ErrNotAvro = errors.New("only Avro is read")
+
 // errNotYet is an unknown schema that may still turn up.
 var errNotYet = errors.New("the registry does not know this schema yet")
 
@@ -179,7 +182,7 @@ func (c *Client) fetch(ctx context.Context, id envelope.SchemaID) (string, error
 		return "", err
 	}
 	if s.Type != sr.TypeAvro {
-		return "", &refused{fmt.Errorf("it is %s: only Avro is read", s.Type)}
+		return "", &refused{fmt.Errorf("it is %s: %w", s.Type, ErrNotAvro)}
 	}
 	return c.joined(ctx, s)
 }
