@@ -112,6 +112,7 @@ func (f *Feeder) connectTo(ctx context.Context, addr string) (*conn, error) {
 		return nil, f.classify(fmt.Errorf("asking %s about itself: %w", addr, err), cdc.Position{})
 	}
 	c.server.include = c.server.folded(f.cfg.Include)
+	f.heard(c.server)
 	return c, nil
 }
 
@@ -167,7 +168,7 @@ func (f *Feeder) tlsFor(addr string) *tls.Config {
 // The variables that an interview asks for; a server that lacks one leaves it out.
 const askedVariables = `'log_bin','binlog_format','binlog_row_image','binlog_row_metadata','gtid_mode','server_uuid',` +
 	`'server_id','log_slave_updates','log_replica_updates','lower_case_table_names','binlog_row_value_options','read_only',` +
-	`'binlog_expire_logs_seconds','expire_logs_days','binlog_transaction_compression',` +
+	`'binlog_expire_logs_seconds','expire_logs_days','binlog_transaction_compression','sync_binlog','binlog_group_commit_sync_delay',` +
 	`'wsrep_on','group_replication_group_name'`
 
 func interview(c *conn, addr string) (*server, error) {

@@ -35,6 +35,12 @@
 // or of files, stays before the oldest prepared transaction, and a restart reads everything since again. A transaction that
 // was prepared before a new source began is a Loss when it is committed.
 //
+// # Commits that wait
+//
+// Under semi-synchronous replication (AFTER_SYNC), or where the log is synced with a delay and read before, a commit stands in the log for as
+// long as it waits, and no reader sees it. Nothing of it is handed over before its GTID is in @@gtid_executed, which it enters when it
+// shows. MariaDB has no such set, nor a server without GTIDs: there Check names a wait that is longer than Settle.
+//
 // # Rows that the log does not show
 //
 // TRUNCATE, DROP TABLE, DROP DATABASE, RENAME and a swap of tables are Truncate changes of the tables concerned. Statements that

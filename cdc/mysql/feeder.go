@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -55,6 +56,7 @@ type Feeder struct {
 	cfg      Config
 	log      *slog.Logger
 	unserved time.Time // since when no host can serve; Run's own
+	current  atomic.Pointer[current]
 }
 
 var _ cdc.Feeder = (*Feeder)(nil)
@@ -115,7 +117,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 		return err
 	}
 	defer c.close()
-	r := newReader(f, c.server, track, out)
+	r := newReader(f, c.server, track, f.newHolder(c.server, track, out))
 	if err := r.tables.list(c); err != nil {
 		return f.classify(fmt.Errorf("listing the tables of %s: %w", c.server.addr, err), from)
 	}
