@@ -49,7 +49,7 @@ func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
 		return kfake.ACL{Resource: kind, Name: name, Pattern: kmsg.ACLResourcePatternTypePrefixed, Operation: op, Allow: true}
 	}
 	const topic = kmsg.ACLResourceTypeTopic
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "dbz.shop.users"), kfake.Superuser("PLAIN", "root", "x"),
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "dbz.shop.users"), kfake.Superuser("PLAIN", "root", "x"), kfake.User("PLAIN", "nobody", "x"),
 		kfake.User("PLAIN", "us", "x", acl(topic, "dbz.", kmsg.ACLOperationDescribe), acl(topic, "invalidator.", kmsg.ACLOperationAny+1), acl(kmsg.ACLResourceTypeGroup, "invalidator", kmsg.ACLOperationRead)))
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +62,10 @@ func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
 	}
 	if got := topicsIn(Check(t.Context(), as("root"), quiet)); slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "our user") }) {
 		t.Errorf("who may do all lacks %q", got)
+	}
+	if got := topicsIn(Check(t.Context(), as("nobody"), quiet)); !slices.ContainsFunc(got, func(s string) bool { return strings.HasSuffix(s, "--operation Read --group invalidator)") }) ||
+		!slices.ContainsFunc(got, func(s string) bool { return strings.HasSuffix(s, "--operation Write --topic invalidator.state)") }) {
+		t.Errorf("who may do nothing lacks %q", got)
 	}
 	o, err := kafkaOptions(as("root").Kafka, quiet)
 	if err != nil {

@@ -24,7 +24,7 @@ type brokered struct {
 }
 
 func newBrokered(t *testing.T, kinds ...harness.Kind) *brokered {
-	b := &brokered{t: t, broker: harness.NewBroker(t)}
+	b := &brokered{t: t, broker: harness.NewBroker(t, "")}
 	for _, kind := range kinds {
 		d := harness.NewDatabase(t, kind)
 		d.Do(t, "CREATE TABLE items (id int PRIMARY KEY, note varchar(20), body text)")

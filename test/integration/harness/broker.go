@@ -27,8 +27,10 @@ type Broker struct {
 	ended chan struct{} // closed once the process is gone
 }
 
-// NewBroker starts one with the settings and from the files of ./dev's, and ends it with the test.
-func NewBroker(t testing.TB) *Broker {
+// NewBroker starts one with the settings and from the files of ./dev's, and ends it with the test. secured, where it is not empty, is the
+// address of a second listener where users sign in (SASL PLAIN) and may do what ACLs allow: user "us", password "x". Who comes to Addr
+// may do all.
+func NewBroker(t testing.TB, secured string) *Broker {
 	t.Helper()
 	dir := t.TempDir()
 	b := &Broker{Addr: FreeAddr(t), t: t, conf: filepath.Join(dir, "server.properties")}
@@ -39,6 +41,9 @@ func NewBroker(t testing.TB) *Broker {
 	controller := FreeAddr(t)
 	conf := fmt.Sprintf("%s\nlisteners=PLAINTEXT://%s,CONTROLLER://%s\nadvertised.listeners=PLAINTEXT://%s\ncontroller.quorum.voters=1@%s\nlog.dirs=%s\n",
 		settings, b.Addr, controller, b.Addr, controller, filepath.Join(dir, "data"))
+	if secured != "" {
+		conf += fmt.Sprintf(securedSettings, b.Addr, controller, secured, b.Addr, secured)
+	}
 	if err := os.WriteFile(b.conf, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +63,16 @@ func NewBroker(t testing.TB) *Broker {
 	})
 	return b
 }
+
+// securedSettings come after the others, and win.
+const securedSettings = `listeners=PLAINTEXT://%s,CONTROLLER://%s,SECURED://%s
+advertised.listeners=PLAINTEXT://%s,SECURED://%s
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT
+listener.name.secured.sasl.enabled.mechanisms=PLAIN
+listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_us="x";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+`
 
 func (b *Broker) java(class string, args ...string) *exec.Cmd {
 	b.t.Helper()
