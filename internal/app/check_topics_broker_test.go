@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"invalidator/internal/config"
+	"invalidator/internal/obs"
 	"invalidator/mapping"
+	"invalidator/sink/memcachetest"
 )
 
 const dbzSource = "  - {name: dbz, topics: {pattern: 'dbz.*'}, first_start: latest}\n"
@@ -174,5 +177,41 @@ func ensureOwn(t *testing.T, c *config.Config) {
 	}
 	if _, err := tryOwnTopics(t.Context(), c, o); err != nil {
 		t.Fatal(fmt.Errorf("making our own topics: %w", err))
+	}
+}
+
+// A worker says at start what is in error, and holds nothing up: the topic that is compacted is read, and the other sources too.
+func TestWorkerTellsOfTopicsAtStartAndWorksOn(t *testing.T) {
+	brokers := fakeBrokers(t)
+	fill(t, brokers, map[string]string{"cleanup.policy": "compact"}, record("dbz.shop.users", dbzKey, mysqlFull))
+	fill(t, brokers, nil, record("flat.users", `{"id":2}`, `{"id":2,"email":"b"}`), record("good.users", `{"id":3}`, strings.ReplaceAll(mysqlFull, `"id":1`, `"id":3`)))
+	node := memcachetest.Start(t)
+	node.Set("user:1", "stale")
+	node.Set("user:3", "stale")
+	c, _ := configured(t, brokers, `  - {name: dbz, topics: {pattern: 'dbz\..*'}, first_start: earliest}
+  - {name: flat, topics: {pattern: 'flat\..*'}, first_start: earliest}
+  - {name: good, topics: {pattern: 'good\..*'}, first_start: earliest}
+`, usersMapping)
+	write(t, filepath.Dir(c.Mappings.Dir), "ring.json", fmt.Sprintf(`{"epoch":1,"kind":"points160","shards":[{"id":"s","weight":1,"primary":{"addr":%q,"zone":"a"},"replicas":[]}]}`, node.Addr()))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out lines
+	done := make(chan error, 1)
+	w := &Worker{Config: c, Log: slog.New(slog.NewTextHandler(&out, nil)), Registry: obs.NewRegistry()}
+	go func() { done <- w.Run(ctx) }()
+	waitFor(t, "both keys to be deleted", func() bool {
+		_, first := node.Get("user:1")
+		_, third := node.Get("user:3")
+		return !first && !third
+	})
+	waitFor(t, "both errors", func() bool {
+		return out.count("cleanup.policy is compact") == 1 && out.count("its records are rows alone, and the source does not say so") == 1
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := out.count("a check of the topics that somebody else feeds fails"); n != 2 {
+		t.Errorf("told %d times: %s", n, out.String())
 	}
 }
