@@ -50,6 +50,23 @@ type Feeder interface {
 	Restart(ctx context.Context) (Position, error)
 }
 
+// Widener is a Feeder that is told which tables were included when the position was saved that the next Run gets: those
+// that Include chooses beside them join there (Handler.Joined). nil: the same ones. It is called before Run.
+type Widener interface{ Widen(earlier *Include) }
+
+// Lag is how far a source's log reaches beyond what was read of it.
+type Lag struct {
+	Bytes    int64 // of the log behind the position, whoever's tables they are about
+	Retained int64 // of the log that the server keeps for us alone; 0 where it keeps its log whoever reads it
+	Safe     int64 // that the server may still write before it gives up keeping them; -1: no limit
+}
+
+// Lagger is a Feeder that can tell its Lag. It is asked every few seconds while Run runs, from another goroutine, and may ask the
+// server.
+type Lagger interface {
+	Lag(ctx context.Context, at Position) (Lag, error)
+}
+
 // Handler receives what a Feeder reads. All calls come from Run's goroutine, one at a time, and may block: that is how
 // back pressure reaches the log (a feeder keeps its server connection alive meanwhile). An error ends Run with that error.
 type Handler interface {

@@ -32,9 +32,6 @@ type Config struct {
 
 	Include *cdc.Include
 
-	// Earlier is what was included when the saved position was made: other tables join from there on. nil: the same.
-	Earlier *cdc.Include
-
 	// For Check alone. MaxTTL is how long caches keep values: a log that is kept for less is told. Settle is how long the second
 	// delete waits: commits that may be read from the log longer before they are visible are told. 0: not compared.
 	MaxTTL, Settle time.Duration
@@ -55,11 +52,16 @@ const (
 type Feeder struct {
 	cfg      Config
 	log      *slog.Logger
-	unserved time.Time // since when no host can serve; Run's own
+	earlier  *cdc.Include // see Widen
+	unserved time.Time    // since when no host can serve; Run's own
 	current  atomic.Pointer[current]
 }
 
-var _ cdc.Feeder = (*Feeder)(nil)
+var (
+	_ cdc.Feeder  = (*Feeder)(nil)
+	_ cdc.Widener = (*Feeder)(nil)
+	_ cdc.Lagger  = (*Feeder)(nil)
+)
 
 // New checks the configuration; it does not connect.
 func New(cfg Config, log *slog.Logger) (*Feeder, error) {
@@ -100,6 +102,9 @@ func (f *Feeder) Restart(ctx context.Context) (cdc.Position, error) {
 	return t.position(), nil
 }
 
+// Widen implements cdc.Widener.
+func (f *Feeder) Widen(earlier *cdc.Include) { f.earlier = earlier }
+
 // Run implements cdc.Feeder.
 func (f *Feeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
 	run, cancel := context.WithCancel(ctx)
@@ -131,7 +136,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	if err := out.Started(ctx, start); err != nil {
 		return err
 	}
-	if joined := r.tables.beyond(c.server.folded(f.cfg.Earlier)); !from.IsZero() && f.cfg.Earlier != nil && len(joined) > 0 {
+	if joined := r.tables.beyond(c.server.folded(f.earlier)); !from.IsZero() && f.earlier != nil && len(joined) > 0 {
 		if err := out.Joined(ctx, joined, start); err != nil {
 			return err
 		}

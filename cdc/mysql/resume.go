@@ -177,9 +177,9 @@ func (c *conn) beginsGroup(p place) (string, error) {
 	return "", nil
 }
 
-// Lag asks how many bytes of log lie between a place that was handed over and the log's end. The error is for a place that has no
+// Lag implements cdc.Lagger: it asks how many bytes of log lie between a place that was handed over and the log's end. The error is for a place that has no
 // file (it was never read), or that is another server's.
-func (f *Feeder) Lag(ctx context.Context, at cdc.Position) (int64, error) {
+func (f *Feeder) Lag(ctx context.Context, at cdc.Position) (cdc.Lag, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, addr := range f.cfg.Hosts {
@@ -193,11 +193,12 @@ func (f *Feeder) Lag(ctx context.Context, at cdc.Position) (int64, error) {
 		defer c.close()
 		logs, err := c.rows("SHOW BINARY LOGS")
 		if err != nil {
-			return 0, f.classify(fmt.Errorf("asking %s for the size of its log: %w", addr, err), at)
+			return cdc.Lag{}, f.classify(fmt.Errorf("asking %s for the size of its log: %w", addr, err), at)
 		}
-		return bytesBehind(logs, place{at.File, at.Pos})
+		n, err := bytesBehind(logs, place{at.File, at.Pos})
+		return cdc.Lag{Bytes: n, Safe: -1}, err
 	}
-	return 0, f.fail(errors.New("the server that the position is of does not answer"), "", true)
+	return cdc.Lag{}, f.fail(errors.New("the server that the position is of does not answer"), "", true)
 }
 
 // bytesBehind adds up what lies behind a place, from names and sizes of log files.

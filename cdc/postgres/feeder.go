@@ -62,7 +62,10 @@ type Feeder struct {
 	outside outside // Run's
 }
 
-var _ cdc.Feeder = (*Feeder)(nil)
+var (
+	_ cdc.Feeder = (*Feeder)(nil)
+	_ cdc.Lagger = (*Feeder)(nil)
+)
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 

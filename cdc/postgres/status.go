@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"invalidator/cdc"
 )
 
 // Status is how far a Feeder is behind its server, and what that costs the server. It is as of the last look, every few
@@ -28,6 +31,17 @@ func (f *Feeder) Status() Status {
 	s.Seen = f.done().time
 	return s
 }
+
+// Lag implements cdc.Lagger, as of the last look.
+func (f *Feeder) Lag(context.Context, cdc.Position) (cdc.Lag, error) {
+	s := f.Status()
+	if s.At.IsZero() {
+		return cdc.Lag{}, errNotMeasured
+	}
+	return cdc.Lag{Bytes: s.LagBytes, Retained: s.RetainedBytes, Safe: s.SafeBytes}, nil
+}
+
+var errNotMeasured = errors.New("the server was not asked yet")
 
 // progress is a place in the log, and the server's time there.
 type progress struct {

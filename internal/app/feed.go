@@ -132,7 +132,7 @@ func (f *Feed) sources(keep *atomic.Pointer[kept], m *mappings) ([]feed.Source, 
 			connector = cdc.Postgres
 		}
 		out = append(out, feed.Source{
-			Name: s.Name, TopicPrefix: s.TopicPrefix, Feeder: feeder, MaxRecord: int(s.MaxRecord), Connector: connector,
+			Name: s.Name, TopicPrefix: s.TopicPrefix, Feeder: feeder, Include: s.Include, MaxRecord: int(s.MaxRecord), Connector: connector,
 			Keep:       func(t cdc.TableID) []string { return keep.Load().columns(s.Name, t) },
 			OnGapFlush: s.OnGap == onGapFlush,
 			Pools:      func(tables []string) []string { return poolsOf(m.today().set, s, tables) },

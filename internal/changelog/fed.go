@@ -17,6 +17,9 @@ type Fed struct {
 	Table  string       `json:"table,omitempty"` // schema.table
 	From   cdc.Position `json:"from"`
 	At     time.Time    `json:"at"`
+
+	// Include is what the source chose when it was last fed, in its own record: what it chooses beside that joins later.
+	Include []string `json:"include,omitempty"`
 }
 
 const fedVersion = 1
@@ -29,18 +32,16 @@ func FedKey(source, table string) string {
 	return StateKey("fed", source, table)
 }
 
-// PutFed writes from where tables ("schema.table") are fed; none: the whole source.
-func (s *StateStore) PutFed(ctx context.Context, source string, from cdc.Position, tables ...string) error {
-	if len(tables) == 0 {
-		tables = []string{""}
-	}
+// PutFed writes from where tables are fed.
+func (s *StateStore) PutFed(ctx context.Context, fed ...Fed) error {
 	var writes []Write
-	for _, t := range tables {
-		value, err := json.Marshal(Fed{fedVersion, source, t, from, time.Now().UTC()})
+	for _, f := range fed {
+		f.V = fedVersion
+		value, err := json.Marshal(f)
 		if err != nil {
 			return fmt.Errorf("encoding from where a table is fed: %w", err)
 		}
-		writes = append(writes, Write{FedKey(source, t), value})
+		writes = append(writes, Write{FedKey(f.Source, f.Table), value})
 	}
 	_, err := s.PutAll(ctx, writes)
 	return err

@@ -37,6 +37,7 @@ type Source struct {
 	Name        string // unique; in every record, the state topic and the metrics
 	TopicPrefix string // of its change topics; default its name
 	Feeder      cdc.Feeder
+	Include     []string // what the feeder chooses, as it is configured: patterns of schema.table
 
 	// Keep names the columns that a record over the size limit keeps beside its key: those that mappings name. It is
 	// called for every record, from the feeder's goroutine, and must be fast. nil: none.

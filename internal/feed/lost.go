@@ -3,8 +3,10 @@ package feed
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"invalidator/cdc"
+	"invalidator/internal/changelog"
 	"invalidator/internal/gap"
 )
 
@@ -43,7 +45,11 @@ func (r *run) Lost(ctx context.Context, l cdc.Loss) error {
 // mappings' pools: copies that were filled before may be stale for as long as they live.
 func (r *run) Joined(ctx context.Context, tables []cdc.TableID, p cdc.Position) error {
 	names := gap.TableNames(tables)
-	if err := r.opts.State.PutFed(ctx, r.Name, p, names...); err != nil {
+	fed := make([]changelog.Fed, len(names))
+	for i, t := range names {
+		fed[i] = changelog.Fed{Source: r.Name, Table: t, From: p, At: time.Now().UTC()}
+	}
+	if err := r.opts.State.PutFed(ctx, fed...); err != nil {
 		return fmt.Errorf("writing from where tables of source %s are fed: %w", r.Name, err)
 	}
 	pools := r.pools(names)

@@ -22,6 +22,8 @@ type Metrics struct {
 	losses     *prometheus.CounterVec
 	reissued   *prometheus.CounterVec
 	findings   *prometheus.GaugeVec
+
+	lag, retained, safe *prometheus.GaugeVec
 }
 
 // States of a source, as the gauge shows them.
@@ -59,6 +61,9 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		gaps:       gauge("gaps_open", "Gaps of the source that nobody has answered, on the process that leads it."),
 		losses:     counter("losses_total", "Losses in a log that can be read on: a statement logged as text, a partition dropped."),
 		reissued:   counter("reissued_records_total", "Records written again because the server no longer has their transactions."),
+		lag:        gauge("lag_bytes", "Bytes of the source's log behind what was read of it."),
+		retained:   gauge("retained_bytes", "Bytes of its log that a Postgres server keeps for the slot."),
+		safe:       gauge("safe_bytes", "Bytes that a Postgres server may still write before it gives the slot up; -1: no limit, or another kind of server."),
 		findings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "invalidator_feed_findings", Help: "What checks of the source find now, on the process that leads it.",
 		}, []string{"source", "severity"}),
@@ -67,7 +72,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.records, m.bytes, m.failures, m.ack, m.saved, m.inFlight, m.state,
-		m.leader, m.generation, m.gaps, m.losses, m.reissued, m.findings} {
+		m.leader, m.generation, m.gaps, m.losses, m.reissued, m.findings, m.lag, m.retained, m.safe} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -84,11 +89,12 @@ type sourceMetrics struct {
 	leader, generation, gaps prometheus.Gauge
 	losses, reissued         prometheus.Counter
 	failing, warned          prometheus.Gauge // findings
+	lag, retained, safe      prometheus.Gauge
 }
 
 // standsBy is what a process shows of a source that another leads.
 func (m *sourceMetrics) standsBy() {
-	for _, g := range []prometheus.Gauge{m.leader, m.generation, m.gaps, m.failing, m.warned, m.inFlight} {
+	for _, g := range []prometheus.Gauge{m.leader, m.generation, m.gaps, m.failing, m.warned, m.inFlight, m.lag, m.retained} {
 		g.Set(0)
 	}
 	m.state.Set(stateStarting)
@@ -111,5 +117,9 @@ func (m *Metrics) of(source string) sourceMetrics {
 		reissued:   m.reissued.WithLabelValues(source),
 		failing:    m.findings.WithLabelValues(source, string(cdc.SeverityError)),
 		warned:     m.findings.WithLabelValues(source, string(cdc.SeverityWarning)),
+
+		lag:      m.lag.WithLabelValues(source),
+		retained: m.retained.WithLabelValues(source),
+		safe:     m.safe.WithLabelValues(source),
 	}
 }

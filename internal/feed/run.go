@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,7 @@ type run struct {
 	connector cdc.Connector // of the last change
 
 	// Whoever saves: Started, then saveLoop, then finish.
+	fed      *changelog.Fed // of the source, where it has to be written anew: see widen
 	stale    []string
 	saved    cdc.Position
 	progress bool
@@ -107,8 +109,13 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 		r.stale = append(r.stale, changelog.PositionKey(s.Name, from.Generation))
 	}
 
+	if err := r.widen(state); err != nil {
+		return false, err
+	}
+
 	var aside sync.WaitGroup
 	aside.Go(func() { r.saveLoop(rctx, grace) })
+	aside.Go(func() { r.lagLoop(rctx) })
 	aside.Go(func() { r.watchLoop(rctx) })
 	err = s.Feeder.Run(rctx, from.Position, r)
 	s.feeding.Store(false)
@@ -197,13 +204,40 @@ func nextGeneration(highest int64, group int32) int64 {
 	return (highest/step+1)*step + int64(group)%step
 }
 
+// widen tells the feeder which tables were fed up to the saved position. That it has others now is written down with the first
+// position that is saved: by then the feeder has told which of them join (Handler.Joined), so that a crash before it tells again.
+func (r *run) widen(state *changelog.State) error {
+	fed, found, err := state.LoadFed(r.Name, "")
+	if err != nil {
+		return err
+	}
+	w, ok := r.Feeder.(cdc.Widener)
+	if ok {
+		w.Widen(nil)
+	}
+	if r.saved.IsZero() || slices.Equal(fed.Include, r.Include) {
+		return nil
+	}
+	if !found { // fed by a version that did not say
+		fed = changelog.Fed{Source: r.Name, From: r.saved, At: time.Now().UTC()}
+	}
+	if ok && len(fed.Include) > 0 {
+		earlier, err := cdc.NewInclude(fed.Include)
+		if err != nil {
+			return fmt.Errorf("what source %s included before: %w", r.Name, err)
+		}
+		w.Widen(earlier)
+	}
+	fed.Include = r.Include
+	r.fed = &fed
+	return nil
+}
+
 // Started saves the position of a new source before anything of it is read, and from where its tables are fed before that:
 // wherever there is a position, there is that.
 func (r *run) Started(ctx context.Context, p cdc.Position) error {
 	if r.saved.IsZero() {
-		if err := r.opts.State.PutFed(ctx, r.Name, p); err != nil {
-			return fmt.Errorf("writing from where source %s is fed: %w", r.Name, err)
-		}
+		r.fed = &changelog.Fed{Source: r.Name, From: p, At: time.Now().UTC(), Include: r.Include}
 		r.flight.commit(p, time.Time{})
 		if _, err := r.save(ctx); err != nil {
 			return err
@@ -337,19 +371,29 @@ func (r *run) saveLoop(ctx, grace context.Context) {
 // tracker.ack), so a start from what is saved here skips nothing, and the source may forget what lies before it.
 func (r *run) save(ctx context.Context) (*cdc.Position, error) {
 	m, ok := r.flight.safe()
+	if ok && !m.at.IsZero() { // also while an idle source's position stands
+		defer func() {
+			if r.saved == m.pos {
+				r.metrics.saved.Set(float64(m.at.UnixMicro()) / 1e6)
+			}
+		}()
+	}
 	if !ok || m.pos == r.saved {
 		return nil, nil
 	}
 	begin := time.Now()
 	r.saving.Store(&begin)
 	defer r.saving.Store(nil)
+	if r.fed != nil {
+		if err := r.opts.State.PutFed(ctx, *r.fed); err != nil {
+			return nil, fmt.Errorf("writing from where source %s is fed: %w", r.Name, err)
+		}
+		r.fed = nil
+	}
 	if err := r.opts.State.PutPosition(ctx, r.Name, r.generation, m.pos); err != nil {
 		return nil, fmt.Errorf("saving the position of source %s: %w", r.Name, err)
 	}
 	r.saved, r.progress = m.pos, true
-	if !m.at.IsZero() {
-		r.metrics.saved.Set(float64(m.at.UnixMicro()) / 1e6)
-	}
 	if len(r.stale) > 0 {
 		if err := r.opts.State.Remove(ctx, r.stale...); err != nil {
 			return nil, fmt.Errorf("removing older positions of source %s: %w", r.Name, err)
