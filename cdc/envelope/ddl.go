@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"invalidator/cdc"
+	"invalidator/cdc/internal/sqltext"
 )
 
 // A schema change is no change of a row, unless it takes rows away and no record says so row by row: TRUNCATE, DROP, RENAME and
@@ -97,8 +98,8 @@ func droppedTables(raw []byte) (tables []cdc.TableID) {
 		if c.Type != "DROP" {
 			continue
 		}
-		s := sqlScanner{text: c.ID}
-		if id, ok := s.name(""); ok {
+		s := sqlScanner{sqltext.Scanner{Text: c.ID}}
+		if id, ok := s.Name(""); ok {
 			tables = append(tables, id)
 		}
 	}
@@ -114,15 +115,18 @@ func addTable(tables []cdc.TableID, ids ...cdc.TableID) []cdc.TableID {
 	return tables
 }
 
+// sqlScanner reads what statements have in common.
+type sqlScanner struct{ sqltext.Scanner }
+
 // emptiedBy are the tables of which a text of MySQL's or MariaDB's SQL may take rows away without naming them, with database for
 // those that do not name their own. An empty Table is every table of Schema. What it does not understand empties nothing.
 func emptiedBy(ddl, database string) (tables []cdc.TableID) {
-	s := &sqlScanner{text: ddl}
-	for s.text != "" {
-		switch s.keyword() {
+	s := &sqlScanner{sqltext.Scanner{Text: ddl}}
+	for s.Text != "" {
+		switch s.Keyword() {
 		case "TRUNCATE":
-			s.has("TABLE")
-			tables = addTable(tables, s.names(database)...)
+			s.Has("TABLE")
+			tables = addTable(tables, s.Names(database)...)
 		case "DROP":
 			tables = addTable(tables, s.dropped(database)...)
 		case "CREATE":
@@ -132,7 +136,7 @@ func emptiedBy(ddl, database string) (tables []cdc.TableID) {
 			}
 			tables = addTable(tables, replaced...)
 		case "RENAME":
-			if s.has("TABLE") || s.has("TABLES") {
+			if s.Has("TABLE") || s.Has("TABLES") {
 				tables = addTable(tables, s.renamed(database)...)
 			}
 		case "ALTER":
@@ -140,17 +144,17 @@ func emptiedBy(ddl, database string) (tables []cdc.TableID) {
 		case ";":
 			continue
 		}
-		s.skipTo(";")
+		s.SkipTo(";")
 	}
 	return tables
 }
 
 // dropped is what stands behind DROP.
 func (s *sqlScanner) dropped(database string) []cdc.TableID {
-	switch s.keyword() {
+	switch s.Keyword() {
 	case "TABLE", "TABLES":
-		s.skip("IF", "EXISTS")
-		return s.names(database)
+		s.Skip("IF", "EXISTS")
+		return s.Names(database)
 	case "DATABASE", "SCHEMA":
 		return s.database()
 	}
@@ -159,8 +163,8 @@ func (s *sqlScanner) dropped(database string) []cdc.TableID {
 
 // database reads the name of one.
 func (s *sqlScanner) database() []cdc.TableID {
-	s.skip("IF", "EXISTS")
-	if id, ok := s.name(""); ok {
+	s.Skip("IF", "EXISTS")
+	if id, ok := s.Name(""); ok {
 		return []cdc.TableID{{Schema: id.Table}}
 	}
 	return nil
@@ -170,14 +174,14 @@ func (s *sqlScanner) database() []cdc.TableID {
 func (s *sqlScanner) replaced(database string) (tables []cdc.TableID, routine bool) {
 	for replace := false; ; {
 		rest := *s
-		t := rest.next()
-		if t == (sqlToken{}) || t.text == ";" {
+		t := rest.Next()
+		if t == (sqltext.Token{}) || t.Text == ";" {
 			return nil, false
 		}
-		if *s = rest; t.quoted {
+		if *s = rest; t.Quoted {
 			continue
 		}
-		switch strings.ToUpper(t.text) {
+		switch strings.ToUpper(t.Text) {
 		case "REPLACE":
 			replace = true
 		case "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE":
@@ -185,7 +189,7 @@ func (s *sqlScanner) replaced(database string) (tables []cdc.TableID, routine bo
 		case "TEMPORARY", "VIEW", "INDEX", "USER", "ROLE", "SERVER", "TABLESPACE", "SEQUENCE":
 			return nil, false
 		case "TABLE":
-			if id, ok := s.name(database); ok && replace {
+			if id, ok := s.Name(database); ok && replace {
 				tables = append(tables, id)
 			}
 			return tables, false
@@ -201,20 +205,20 @@ func (s *sqlScanner) replaced(database string) (tables []cdc.TableID, routine bo
 // renamed: rows leave one name and come under another. A swap of tables is two of them.
 func (s *sqlScanner) renamed(database string) (tables []cdc.TableID) {
 	for {
-		s.skip("IF", "EXISTS")
-		from, ok := s.name(database)
+		s.Skip("IF", "EXISTS")
+		from, ok := s.Name(database)
 		if !ok {
 			return tables
 		}
 		s.skipWait()
-		if !s.has("TO") {
+		if !s.Has("TO") {
 			return addTable(tables, from)
 		}
-		to, ok := s.name(database)
+		to, ok := s.Name(database)
 		if !ok {
 			return addTable(tables, from)
 		}
-		if tables = addTable(tables, from, to); !s.has(",") {
+		if tables = addTable(tables, from, to); !s.Has(",") {
 			return tables
 		}
 	}
@@ -222,42 +226,42 @@ func (s *sqlScanner) renamed(database string) (tables []cdc.TableID) {
 
 // skipWait takes MariaDB's WAIT n and NOWAIT, which say how long a lock is waited for.
 func (s *sqlScanner) skipWait() {
-	if s.has("WAIT") {
-		s.next()
+	if s.Has("WAIT") {
+		s.Next()
 	}
-	s.has("NOWAIT")
+	s.Has("NOWAIT")
 }
 
 // altered is what stands behind ALTER: of a table a new name, a partition that goes or is exchanged, a tablespace.
 func (s *sqlScanner) altered(database string) (tables []cdc.TableID) {
-	s.skip("ONLINE", "IGNORE")
-	if !s.has("TABLE") {
+	s.Skip("ONLINE", "IGNORE")
+	if !s.Has("TABLE") {
 		return nil
 	}
-	s.skip("IF", "EXISTS")
-	id, ok := s.name(database)
+	s.Skip("IF", "EXISTS")
+	id, ok := s.Name(database)
 	if !ok {
 		return nil
 	}
 	s.skipWait()
 	for {
 		rest := *s
-		switch word := rest.skipTo("RENAME", "DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT", ";"); word {
+		switch word := rest.SkipTo("RENAME", "DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT", ";"); word {
 		case "", ";":
 			return tables
 		case "RENAME":
 			*s = rest
-			if s.has("COLUMN") || s.has("INDEX") || s.has("KEY") {
+			if s.Has("COLUMN") || s.Has("INDEX") || s.Has("KEY") {
 				continue
 			}
-			s.skip("TO", "AS", "=")
+			s.Skip("TO", "AS", "=")
 			tables = addTable(tables, id)
-			if to, ok := s.name(database); ok {
+			if to, ok := s.Name(database); ok {
 				tables = addTable(tables, to)
 			}
 		default:
 			*s = rest
-			if s.has("PARTITION") || s.has("TABLESPACE") || word == "CONVERT" && s.has("TABLE") {
+			if s.Has("PARTITION") || s.Has("TABLESPACE") || word == "CONVERT" && s.Has("TABLE") {
 				tables = addTable(tables, id)
 				tables = addTable(tables, s.exchanged(word, database)...)
 			}
@@ -271,10 +275,10 @@ func (s *sqlScanner) exchanged(word, database string) []cdc.TableID {
 		return nil
 	}
 	rest := *s
-	if at := rest.skipTo("TABLE", "PARTITION", ";"); at == "TABLE" {
+	if at := rest.SkipTo("TABLE", "PARTITION", ";"); at == "TABLE" {
 		s = &rest
 	}
-	if id, ok := s.name(database); ok {
+	if id, ok := s.Name(database); ok {
 		return []cdc.TableID{id}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"invalidator/cdc"
+	"invalidator/cdc/internal/sqltext"
 )
 
 // changeRows is for statements that change rows, which are in the log where sessions do not log rows. The tables are those that
@@ -12,8 +13,8 @@ import (
 func (st *statement) changeRows(s *scanner, word, database string) {
 	switch word {
 	case "INSERT", "REPLACE":
-		s.skip("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
-		if id, ok := s.name(database); ok {
+		s.Skip("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
+		if id, ok := s.Name(database); ok {
 			st.tables = []cdc.TableID{id}
 		}
 	case "UPDATE":
@@ -21,22 +22,22 @@ func (st *statement) changeRows(s *scanner, word, database string) {
 	case "DELETE":
 		st.tables = s.deleted(database)
 	case "LOAD":
-		for s.skipTo("INTO") != "" {
-			if s.has("TABLE") {
-				st.tables = s.names(database)
+		for s.SkipTo("INTO") != "" {
+			if s.Has("TABLE") {
+				st.tables = s.Names(database)
 				break
 			}
 		}
 	case "WITH":
-		st.nested(s, database, s.skipTo("UPDATE", "DELETE", "INSERT", "REPLACE", "SELECT"))
+		st.nested(s, database, s.SkipTo("UPDATE", "DELETE", "INSERT", "REPLACE", "SELECT"))
 		return
 	case "SET": // MariaDB: SET STATEMENT variable = value FOR statement
-		if s.has("STATEMENT") && s.skipTo("FOR") != "" {
-			st.nested(s, database, s.keyword())
+		if s.Has("STATEMENT") && s.SkipTo("FOR") != "" {
+			st.nested(s, database, s.Keyword())
 		}
 		return
 	case "ANALYZE": // MariaDB runs what it analyzes
-		if w := s.skipTo("TABLE", "TABLES", "UPDATE", "DELETE", "INSERT", "REPLACE", "SELECT"); w != "TABLE" && w != "TABLES" {
+		if w := s.SkipTo("TABLE", "TABLES", "UPDATE", "DELETE", "INSERT", "REPLACE", "SELECT"); w != "TABLE" && w != "TABLES" {
 			st.nested(s, database, w)
 		}
 		return
@@ -53,7 +54,7 @@ func (st *statement) changeRows(s *scanner, word, database string) {
 
 func (st *statement) nested(s *scanner, database, word string) {
 	if word == "WITH" || word == "SET" || word == "ANALYZE" {
-		word = s.skipTo("UPDATE", "DELETE", "INSERT", "REPLACE", "SELECT")
+		word = s.SkipTo("UPDATE", "DELETE", "INSERT", "REPLACE", "SELECT")
 	}
 	if word == "" {
 		st.reach = reachAll
@@ -65,14 +66,14 @@ func (st *statement) nested(s *scanner, database, word string) {
 // deleted: DELETE FROM t, DELETE t1, t2 FROM tables, DELETE FROM t1, t2 USING tables. What stands before the tables may be
 // aliases of them.
 func (s *scanner) deleted(database string) []cdc.TableID {
-	s.skip("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY")
-	if !s.has("FROM") {
-		s.skipTo("FROM")
+	s.Skip("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY")
+	if !s.Has("FROM") {
+		s.SkipTo("FROM")
 		return s.references(database, "WHERE", "ORDER", "LIMIT", "RETURNING")
 	}
 	rest := *s
 	tables := rest.references(database, "USING", "WHERE", "ORDER", "LIMIT", "RETURNING", "BEFORE")
-	if s.skipTo("USING", "WHERE", "ORDER", "LIMIT", "RETURNING") == "USING" {
+	if s.SkipTo("USING", "WHERE", "ORDER", "LIMIT", "RETURNING") == "USING" {
 		tables = s.references(database, "WHERE", "ORDER", "LIMIT", "RETURNING")
 	}
 	return tables
@@ -83,28 +84,28 @@ func (s *scanner) references(database string, ends ...string) (tables []cdc.Tabl
 	here := true // a table's name may come
 	for {
 		rest := *s
-		t := rest.next()
-		word := strings.ToUpper(t.text)
+		t := rest.Next()
+		word := strings.ToUpper(t.Text)
 		switch {
-		case t == token{}:
+		case t == sqltext.Token{}:
 			return tables
-		case t.quoted && !here:
+		case t.Quoted && !here:
 			*s = rest
-		case !t.quoted && (slices.Contains(ends, word) || word == ";"):
+		case !t.Quoted && (slices.Contains(ends, word) || word == ";"):
 			return tables
-		case !t.quoted && word == "(":
+		case !t.Quoted && word == "(":
 			*s = rest
-			if sub := rest.keyword(); !here || sub == "SELECT" || sub == "WITH" || sub == "VALUES" || sub == "TABLE" {
-				s.closeParens()
+			if sub := rest.Keyword(); !here || sub == "SELECT" || sub == "WITH" || sub == "VALUES" || sub == "TABLE" {
+				s.CloseParens()
 				here = false
 			}
-		case !t.quoted && (word == "," || word == "JOIN" || word == "STRAIGHT_JOIN"):
+		case !t.Quoted && (word == "," || word == "JOIN" || word == "STRAIGHT_JOIN"):
 			*s = rest
 			here = true
-		case here && !t.quoted && (word == "LOW_PRIORITY" || word == "IGNORE" || word == "LATERAL"):
+		case here && !t.Quoted && (word == "LOW_PRIORITY" || word == "IGNORE" || word == "LATERAL"):
 			*s = rest
 		case here:
-			id, ok := s.name(database)
+			id, ok := s.Name(database)
 			if ok && !slices.Contains(tables, id) {
 				tables = append(tables, id)
 			}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"invalidator/cdc"
+	"invalidator/cdc/internal/sqltext"
 )
 
 // verb is what a statement in the log means to a reader of rows.
@@ -49,23 +50,26 @@ type statement struct {
 	xid    string        // of the XA verbs: the same for all statements of one
 }
 
+// scanner reads what statements have in common.
+type scanner struct{ sqltext.Scanner }
+
 // recognise looks at a statement as far as it must to tell which rows and layouts it may have changed. What it does not know
 // reaches all layouts, which costs a look at the schema.
 func recognise(text, database string) statement {
-	s := &scanner{text: text}
-	word := s.keyword()
+	s := &scanner{sqltext.Scanner{Text: text}}
+	word := s.Keyword()
 	st := statement{word: word, reach: reachNone}
 	switch word {
 	case "BEGIN":
 		st.verb = verbBegin
 	case "START":
-		if s.has("TRANSACTION") {
+		if s.Has("TRANSACTION") {
 			st.verb = verbBegin
 		}
 	case "COMMIT":
 		st.verb = verbEnd
 	case "ROLLBACK":
-		if st.verb = verbEnd; s.skipTo("TO") != "" {
+		if st.verb = verbEnd; s.SkipTo("TO") != "" {
 			st.verb = verbInside
 		}
 	case "SAVEPOINT", "RELEASE":
@@ -79,12 +83,12 @@ func recognise(text, database string) statement {
 	case "ALTER":
 		st.alter(s, database)
 	case "RENAME":
-		if s.has("TABLE") || s.has("TABLES") {
+		if s.Has("TABLE") || s.Has("TABLES") {
 			st.rename(s, database)
 		}
 	case "TRUNCATE":
-		s.has("TABLE")
-		st.truncate(s.names(database))
+		s.Has("TABLE")
+		st.truncate(s.Names(database))
 	case "GRANT", "REVOKE", "FLUSH", "OPTIMIZE", "REPAIR", "CHECK", "INSTALL", "UNINSTALL", "BINLOG", "LOCK", "UNLOCK":
 	default:
 		st.changeRows(s, word, database)
@@ -101,7 +105,7 @@ func (st *statement) truncate(tables []cdc.TableID) {
 
 // xa: rows stand in the group of XA START; XA COMMIT and XA ROLLBACK are groups of their own, and name it.
 func (st *statement) xa(s *scanner) {
-	switch s.keyword() {
+	switch s.Keyword() {
 	case "START", "BEGIN":
 		st.verb = verbXAStart
 	case "COMMIT":
@@ -112,7 +116,7 @@ func (st *statement) xa(s *scanner) {
 		st.verb = verbInside
 		return
 	}
-	st.xid = xidText(s.text)
+	st.xid = xidText(s.Text)
 }
 
 // xidText is X'67',X'62',1 as both servers write it into the log, without blanks and in upper case.
@@ -124,15 +128,15 @@ func xidText(text string) string {
 func (st *statement) create(s *scanner, database string) {
 	replace := false
 	for {
-		t := s.next()
-		if t.text == "" {
+		t := s.Next()
+		if t.Text == "" {
 			st.reach = reachAll
 			return
 		}
-		if t.quoted {
+		if t.Quoted {
 			continue
 		}
-		switch strings.ToUpper(t.text) {
+		switch strings.ToUpper(t.Text) {
 		case "REPLACE":
 			replace = true
 		case "TEMPORARY", "VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "USER", "ROLE", "SERVER", "TABLESPACE", "LOGFILE",
@@ -154,8 +158,8 @@ func (st *statement) create(s *scanner, database string) {
 }
 
 func (st *statement) createTable(s *scanner, database string, replace bool) {
-	s.skip("IF", "NOT", "EXISTS")
-	id, ok := s.name(database)
+	s.Skip("IF", "NOT", "EXISTS")
+	id, ok := s.Name(database)
 	if !ok {
 		st.reach = reachAll
 		return
@@ -164,8 +168,8 @@ func (st *statement) createTable(s *scanner, database string, replace bool) {
 		return
 	}
 	st.verb = verbOther
-	for t := s.next(); t.text != "" || t.quoted; t = s.next() {
-		if !t.quoted && strings.EqualFold(t.text, "SELECT") {
+	for t := s.Next(); t.Text != "" || t.Quoted; t = s.Next() {
+		if !t.Quoted && strings.EqualFold(t.Text, "SELECT") {
 			st.verb, st.why = verbLost, "CREATE TABLE … SELECT was logged as a statement"
 			return
 		}
@@ -175,18 +179,18 @@ func (st *statement) createTable(s *scanner, database string, replace bool) {
 // reachOn: an index may be a hidden column.
 func (st *statement) reachOn(s *scanner, database string) {
 	st.reach = reachAll
-	if s.skipTo("ON") != "" {
-		if id, ok := s.name(database); ok {
+	if s.SkipTo("ON") != "" {
+		if id, ok := s.Name(database); ok {
 			st.reach, st.tables = reachTables, []cdc.TableID{id}
 		}
 	}
 }
 
 func (st *statement) drop(s *scanner, database string) {
-	switch s.keyword() {
+	switch s.Keyword() {
 	case "TABLE", "TABLES":
-		s.skip("IF", "EXISTS")
-		st.truncate(s.names(database))
+		s.Skip("IF", "EXISTS")
+		st.truncate(s.Names(database))
 	case "DATABASE", "SCHEMA":
 		st.dropDatabase(s)
 	case "INDEX":
@@ -199,9 +203,9 @@ func (st *statement) drop(s *scanner, database string) {
 }
 
 func (st *statement) dropDatabase(s *scanner) {
-	s.skip("IF", "NOT", "EXISTS")
+	s.Skip("IF", "NOT", "EXISTS")
 	st.reach = reachAll
-	if id, ok := s.name(""); ok {
+	if id, ok := s.Name(""); ok {
 		st.verb, st.reach, st.tables = verbDropDatabase, reachTables, []cdc.TableID{{Schema: id.Table}}
 	}
 }
@@ -210,12 +214,12 @@ func (st *statement) dropDatabase(s *scanner) {
 func (st *statement) rename(s *scanner, database string) {
 	var all []cdc.TableID
 	for {
-		s.skip("IF", "EXISTS")
-		from, ok := s.name(database)
-		if !ok || s.skipTo("TO") == "" {
+		s.Skip("IF", "EXISTS")
+		from, ok := s.Name(database)
+		if !ok || s.SkipTo("TO") == "" {
 			break
 		}
-		to, ok := s.name(database)
+		to, ok := s.Name(database)
 		if !ok {
 			break
 		}
@@ -224,7 +228,7 @@ func (st *statement) rename(s *scanner, database string) {
 				all = append(all, id)
 			}
 		}
-		if !s.has(",") {
+		if !s.Has(",") {
 			break
 		}
 	}
@@ -233,8 +237,8 @@ func (st *statement) rename(s *scanner, database string) {
 
 // alter looks for those that take rows away or bring some: of partitions, of tablespaces, and a new name.
 func (st *statement) alter(s *scanner, database string) {
-	s.skip("ONLINE", "IGNORE")
-	switch s.keyword() {
+	s.Skip("ONLINE", "IGNORE")
+	switch s.Keyword() {
 	case "TABLE":
 	case "DATABASE", "SCHEMA", "VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "TABLESPACE", "SEQUENCE", "INSTANCE",
 		"RESOURCE", "LOGFILE", "UNDO", "ALGORITHM", "DEFINER", "SQL":
@@ -243,15 +247,15 @@ func (st *statement) alter(s *scanner, database string) {
 		st.reach = reachAll
 		return
 	}
-	s.skip("IF", "EXISTS")
-	id, ok := s.name(database)
+	s.Skip("IF", "EXISTS")
+	id, ok := s.Name(database)
 	if !ok {
 		st.reach = reachAll
 		return
 	}
 	st.reach, st.tables = reachTables, []cdc.TableID{id}
 	for {
-		switch word := s.skipTo("DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT", "RENAME"); word {
+		switch word := s.SkipTo("DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT", "RENAME"); word {
 		case "":
 			return
 		case "RENAME":
@@ -264,12 +268,12 @@ func (st *statement) alter(s *scanner, database string) {
 
 func (st *statement) alterRename(s *scanner, database string) {
 	for _, other := range []string{"COLUMN", "INDEX", "KEY"} {
-		if s.has(other) {
+		if s.Has(other) {
 			return
 		}
 	}
-	s.skip("TO", "AS", "=")
-	if id, ok := s.name(database); ok {
+	s.Skip("TO", "AS", "=")
+	if id, ok := s.Name(database); ok {
 		st.tables = append(st.tables, id)
 		if st.verb == verbOther {
 			st.verb = verbTruncate
@@ -280,13 +284,13 @@ func (st *statement) alterRename(s *scanner, database string) {
 func (st *statement) alterRows(s *scanner, database, word string) {
 	what := ""
 	switch {
-	case s.has("PARTITION"):
+	case s.Has("PARTITION"):
 		what = " PARTITION"
-	case s.has("TABLESPACE"):
+	case s.Has("TABLESPACE"):
 		what = " TABLESPACE"
-	case word == "CONVERT" && s.has("TABLE"):
+	case word == "CONVERT" && s.Has("TABLE"):
 		what = " TABLE"
-		if id, ok := s.name(database); ok {
+		if id, ok := s.Name(database); ok {
 			st.tables = append(st.tables, id)
 		}
 	default:
@@ -295,8 +299,8 @@ func (st *statement) alterRows(s *scanner, database, word string) {
 	st.verb, st.why = verbLost, "ALTER TABLE … "+word+what
 	if word == "EXCHANGE" || word == "CONVERT" && what == " PARTITION" {
 		rest := *s
-		if rest.skipTo("TABLE") != "" {
-			if id, ok := rest.name(database); ok {
+		if rest.SkipTo("TABLE") != "" {
+			if id, ok := rest.Name(database); ok {
 				st.tables = append(st.tables, id)
 			}
 		}
