@@ -176,8 +176,10 @@ func (s *seenSource) see(ctx context.Context, topic string, r changelog.TopicRec
 		if sample.broken == nil {
 			sample.broken = fmt.Errorf("partition %d, offset %d: %w", r.Partition, r.Offset, err)
 		}
-		if what, hint := unread(s, r, err); what != "" && sample.unread == "" {
-			sample.unread, sample.mend = fmt.Sprintf("%s (partition %d, offset %d)", what, r.Partition, r.Offset), hint
+		if what, hint := unread(s, r, err); what != "" {
+			if sample.others++; sample.unread == "" {
+				sample.unread, sample.mend = fmt.Sprintf("%s (partition %d, offset %d)", what, r.Partition, r.Offset), hint
+			}
 		}
 		return
 	}

@@ -14,8 +14,10 @@ import (
 func (s *sample) findings(src *seenSource, where string) (all []Finding) {
 	add := func(sev cdc.Severity, what string) { all = append(all, Finding{string(sev), where, what}) }
 	switch {
+	case s.unread != "" && s.others < s.rows+s.snapshots+s.truncates: // a few, among others that are read
+		add(cdc.SeverityWarning, hinted(fmt.Sprintf("%d of %d records %s", s.others, s.others+s.rows+s.snapshots+s.truncates, s.unread), s.mend))
 	case s.unread != "":
-		add(cdc.SeverityError, hinted(s.unread, s.mend))
+		add(cdc.SeverityError, hinted("its records "+s.unread, s.mend))
 	case s.broken != nil:
 		add(cdc.SeverityWarning, s.broken.Error())
 	}

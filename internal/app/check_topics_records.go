@@ -30,8 +30,11 @@ const (
 	kindBinary                // none of them: not JSON
 )
 
-// kindOf looks at a value that is not null.
+// kindOf looks at a record's value. A tombstone is of no kind.
 func kindOf(r changelog.Record) recordKind {
+	if len(r.Value) == 0 {
+		return kindOther
+	}
 	for _, h := range r.Headers {
 		if h.Key == "__value_schema_id" || strings.HasPrefix(h.Key, "apicurio.value.") {
 			return framedKind(r.Value)
@@ -87,37 +90,37 @@ const (
 	hintUnwrapped = "set topics.format: unwrapped, or better let the connector write its envelope: take ExtractNewRecordState out of transforms, since a row alone has no old values"
 )
 
-// unread says what a record is that was not decoded, and what mends it; empty where only the record itself may be broken.
+// unread says what records like one that was not decoded are ("are rows alone"), and what mends it; empty where only the record itself may be broken.
 func unread(s *seenSource, r changelog.TopicRecord, err error) (what, hint string) {
 	if errors.Is(err, schemas.ErrNotAvro) {
-		return "its records are of a kind that is not read: " + cause(err), hintConverter
+		return "are of a kind that is not read: " + cause(err), hintConverter
 	}
 	format := s.format
 	switch kindOf(r.Record) {
 	case kindJSONSchema:
-		return "its records are JSON Schema's (a schema id, then JSON), which is not read", hintConverter
+		return "are JSON Schema's (a schema id, then JSON), which is not read", hintConverter
 	case kindFramed:
 		if !s.registry {
-			return "its records name a schema of a registry: they are Avro, or Protobuf, which is not read",
+			return "name a schema of a registry: they are Avro, or Protobuf, which is not read",
 				"if they are Avro, set topics.format: avro and topics.registry; else " + hintConverter
 		}
 	case kindBinary:
-		return "its records are neither JSON nor Avro with a registry's schema: Protobuf and other binary forms are not read", hintConverter
+		return "are neither JSON nor Avro with a registry's schema: Protobuf and other binary forms are not read", hintConverter
 	case kindEnvelope:
 		if format == envelope.Maxwell {
-			return "its records are Debezium's, and the source says maxwell", "set topics.format: debezium"
+			return "are Debezium's, and the source says maxwell", "set topics.format: debezium"
 		}
 	case kindMaxwell:
 		if format != envelope.Maxwell {
-			return "its records are Maxwell's, and the source does not say so", "set topics.format: maxwell"
+			return "are Maxwell's, and the source does not say so", "set topics.format: maxwell"
 		}
 	case kindFlat:
 		if format != envelope.Maxwell && format != envelope.Unwrapped && errors.Is(err, envelope.ErrNoOp) {
-			return "its records are rows alone, and the source does not say so", hintUnwrapped
+			return "are rows alone, and the source does not say so", hintUnwrapped
 		}
 	}
 	if errors.Is(err, envelope.ErrNoOp) && kindOf(r.Record) == kindFramed {
-		return "its records are rows alone, and the source does not say so", hintUnwrapped
+		return "are rows alone, and the source does not say so", hintUnwrapped
 	}
 	return "", ""
 }
@@ -138,7 +141,8 @@ type sample struct {
 	envelopes                  int            // in a source that says unwrapped
 	placeholder                bool           // Debezium's default one stands in a record
 	doubts                     []string       // of columns that mappings read, each once
-	unread, mend               string         // the first record that shows that none can be read
+	unread, mend               string         // what the first record of another kind than the source says is
+	others                     int            // such records
 	broken                     error          // the first that could not be decoded
 }
 

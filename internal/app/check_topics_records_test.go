@@ -160,6 +160,10 @@ func TestCheckTellsWhatTheRecordsShow(t *testing.T) {
 			"error: source dbz, topic dbz.shop.users: its records are JSON Schema's (a schema id, then JSON), which is not read" + noJSON, skipped}},
 		{"Protobuf without a registry", dbz, of("\x0a\x03abc\x10\x01"), nil, []string{
 			"error: source dbz, topic dbz.shop.users: its records are neither JSON nor Avro with a registry's schema: Protobuf and other binary forms are not read" + noJSON, skipped}},
+		{"one of another kind among others", dbz, slices.Concat(of("\xff\x00{"), of(mysqlFull), of(mysqlFull)), nil, []string{
+			"warning: source dbz, topic dbz.shop.users: 1 of 3 records are neither JSON nor Avro with a registry's schema: Protobuf and other binary forms are not read" + noJSON, skipped}},
+		{"a tombstone with a broken key", dbz, []*kgo.Record{record("dbz.shop.users", "{broken", "")}, nil, []string{
+			"warning: source dbz, topic dbz.shop.users: partition 0, offset 0: decoding a record of topic dbz.shop.users, table shop.users: reading the key: not JSON at byte 1: 'b'", skipped}},
 		{"minimal row images", dbz, of(mysqlBare), []string{oldMail(mysqlFullImage)}, []string{skipped}},
 		{"full ones since", dbz, append(of(mysqlBare), of(mysqlFull)...), nil, []string{skipped}},
 		{"Postgres' default identity", dbz, debezium(t, "plain.postgres.shop.users", "dbz.shop.users"), []string{oldMail(full)}, []string{
