@@ -70,13 +70,13 @@ func TestAWidenedIncludeIsToldUntilAPositionIsSaved(t *testing.T) {
 		}
 		_ = stop()
 		for range 2 { // nothing is saved in the first round
-			w, stop = start(f, "shop.users", "shop.orders")
+			w, stop := start(f, "shop.users", "shop.orders")
 			if w.last() != "users " {
 				t.Errorf("told %q, want users alone", w.last())
 			}
 			_ = stop()
 		}
-		w, stop = start(f, "shop.users", "shop.orders")
+		_, stop = start(f, "shop.users", "shop.orders")
 		f.commit()
 		time.Sleep(time.Second)
 		_ = stop()
