@@ -86,7 +86,8 @@ func (w *watcher) sight(ctx context.Context, conn *pgx.Conn, pub *publicationInf
 		if err != nil {
 			return nil, err
 		}
-		waiting = append(waiting, j)
+		// It may wait already: a list that is made while the table is added may have it published and not yet as a member.
+		waiting = append(slices.DeleteFunc(waiting, func(was joining) bool { return was.oid == j.oid }), j)
 	}
 	for _, j := range waiting {
 		now, err := w.writers(ctx, conn, j.oid)
