@@ -191,7 +191,7 @@ mappings.d/a.yaml:13:20: warning: table public.users: the old value of column j 
 mappings.d/a.yaml:14:20: warning: table public.users: the old value of column tags is not known, so that an update leaves its old key: its table's replica identity leaves it out
 mappings.d/a.yaml:14:25: error: table public.users: filter "unix" takes a date or a timestamp, and column tags is text[]
 mappings.d/a.yaml:16:28: error: table public.unpublished: it is not in publication theirs, and we may not add it
-mappings.d/a.yaml:16:48: error: table public.keyless: it has no primary key that is checked at once, and no replica identity: once published, its updates and deletes would fail
+mappings.d/a.yaml:16:48: error: table public.keyless: it has no primary key that is checked at once, and no replica identity: once published, its updates and deletes would fail (SQLSTATE 55000)
 mappings.d/a.yaml:16:64: error: table public.parts: its changes carry the names of its partitions: public.parts_1
 `)
 }
