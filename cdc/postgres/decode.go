@@ -49,7 +49,10 @@ func (d *decoder) message(ctx context.Context, text string) error {
 	case msgRelation:
 		var m relationMessage
 		if m, err = parseRelation(c); err == nil {
-			err = d.gone(ctx, d.relations.put(ctx, m))
+			var gone []cdc.TableID
+			if gone, err = d.relations.put(ctx, m); err == nil {
+				err = d.gone(ctx, gone)
+			}
 		}
 	case msgInsert, msgUpdate, msgDelete:
 		err = d.row(ctx, kind, c)

@@ -46,8 +46,10 @@ func newRelations(database string, include *cdc.Include, describe describer, log
 // put takes a relation message in. cdc.Columns stay the same pointer while the layout stays the same: the server repeats
 // the message after every change of its cache.
 //
-// It returns the names behind which another relation stands by now, or none: a table was renamed, or dropped and made anew.
-func (r *relations) put(ctx context.Context, m relationMessage) (gone []cdc.TableID) {
+// It returns the names behind which another relation stands by now, or none: a table was renamed, or dropped and made anew. Its
+// error is a catalogue that cannot be asked: without the primary key a row's changes would lie in any partition, and a change of
+// the key would not be seen as one.
+func (r *relations) put(ctx context.Context, m relationMessage) (gone []cdc.TableID, err error) {
 	rel := &relation{table: cdc.TableID{Database: r.database, Schema: m.schema, Table: m.table}}
 	before := r.byID[m.id]
 	r.byID[m.id] = rel
@@ -58,22 +60,24 @@ func (r *relations) put(ctx context.Context, m relationMessage) (gone []cdc.Tabl
 		}
 	}
 	if rel.included = r.include.Match(m.schema, m.table); !rel.included {
-		return gone
+		return gone, nil
 	}
 	if id, ok := r.byName[rel.table]; ok && id != m.id {
 		gone = append(gone, rel.table)
 	}
 	r.byName[rel.table] = m.id
-	r.describeInto(ctx, rel, before, m)
-	return gone
+	return gone, r.describeInto(ctx, rel, before, m)
 }
 
 // describeInto fills in the layout of an included table.
-func (r *relations) describeInto(ctx context.Context, rel, before *relation, m relationMessage) {
+func (r *relations) describeInto(ctx context.Context, rel, before *relation, m relationMessage) error {
 	d, err := r.describe(ctx, m)
-	if err != nil || len(d.types) != len(m.columns) || len(d.bases) != len(m.columns) {
-		r.log.Warn("the catalogue does not describe a table: its column types are left open", "table", rel.table.String(), "error", err)
-		d = description{types: make([]string, len(m.columns)), bases: make([]uint32, len(m.columns))}
+	if err != nil {
+		return during("describing table "+rel.table.String(), err)
+	}
+	if len(d.types) != len(m.columns) || len(d.bases) != len(m.columns) {
+		r.log.Warn("the catalogue does not describe a table: its column types are left open", "table", rel.table.String())
+		d.types, d.bases = make([]string, len(m.columns)), make([]uint32, len(m.columns))
 	}
 	list := make([]cdc.Column, len(m.columns))
 	for i, c := range m.columns {
@@ -94,15 +98,16 @@ func (r *relations) describeInto(ctx context.Context, rel, before *relation, m r
 	}
 	rel.columns = cdc.NewColumns(list)
 	if before == nil || !before.included || before.table != rel.table {
-		return
+		return nil
 	}
 	if slices.Equal(before.columns.List, list) {
 		rel.columns = before.columns
-		return
+		return nil
 	}
 	for _, c := range before.columns.List {
 		if rel.columns.Index(c.Name) < 0 {
 			r.log.Warn("a column is gone: templates that name it find nothing", "table", rel.table.String(), "column", c.Name)
 		}
 	}
+	return nil
 }
