@@ -69,9 +69,10 @@ func (d *Database) end(t testing.TB) string {
 		Postgres: "SELECT pg_current_wal_lsn()::text",
 	}
 	var end string
-	if err := d.QueryRow(ask[d.Kind]).Scan(&end); err != nil {
-		t.Fatalf("%s: %s: %v", d.Kind, ask[d.Kind], err)
-	}
+	Await(t, string(d.Kind)+" to say where its log ends", func() (bool, string) { // it may just have been restarted
+		err := d.QueryRow(ask[d.Kind]).Scan(&end)
+		return err == nil, fmt.Sprint(err)
+	})
 	return end
 }
 
