@@ -371,14 +371,11 @@ func (r *run) saveLoop(ctx, grace context.Context) {
 // tracker.ack), so a start from what is saved here skips nothing, and the source may forget what lies before it.
 func (r *run) save(ctx context.Context) (*cdc.Position, error) {
 	m, ok := r.flight.safe()
-	if ok && !m.at.IsZero() { // also while an idle source's position stands
-		defer func() {
-			if r.saved == m.pos {
-				r.metrics.saved.Set(float64(m.at.UnixMicro()) / 1e6)
-			}
-		}()
+	if !ok {
+		return nil, nil
 	}
-	if !ok || m.pos == r.saved {
+	if m.pos == r.saved {
+		r.showSaved(m) // an idle source's time goes on while its position stands
 		return nil, nil
 	}
 	begin := time.Now()
@@ -394,6 +391,7 @@ func (r *run) save(ctx context.Context) (*cdc.Position, error) {
 		return nil, fmt.Errorf("saving the position of source %s: %w", r.Name, err)
 	}
 	r.saved, r.progress = m.pos, true
+	r.showSaved(m)
 	if len(r.stale) > 0 {
 		if err := r.opts.State.Remove(ctx, r.stale...); err != nil {
 			return nil, fmt.Errorf("removing older positions of source %s: %w", r.Name, err)
@@ -401,6 +399,12 @@ func (r *run) save(ctx context.Context) (*cdc.Position, error) {
 		r.stale = nil
 	}
 	return &m.pos, nil
+}
+
+func (r *run) showSaved(m mark) {
+	if !m.at.IsZero() {
+		r.metrics.saved.Set(float64(m.at.UnixMicro()) / 1e6)
+	}
 }
 
 // watchLoop tells, once, when Kafka has not acknowledged a record or a position for long: the source waits meanwhile.
