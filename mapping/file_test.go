@@ -98,15 +98,19 @@ func TestProblemsSayWhereAndWhat(t *testing.T) {
 		{"test without images", mappingHead + "      - user:{id}\ntests:\n  - name: a\n    table: shop.users\n    keys: []\n",
 			`f.yaml:10:5: a test has neither before nor after (an insert has only after, a delete only before)`},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f, problems := Parse("f.yaml", []byte(c.file))
-			if f != nil {
-				t.Error("the file is used")
-			}
-			if diff := cmp.Diff(strings.Split(c.want, "\n"), texts(problems)); diff != "" {
-				t.Error(diff)
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { refused(t, c.file, c.want) })
+	}
+}
+
+// refused checks that a file is not used, and what is said of it: a line a problem.
+func refused(t *testing.T, file, want string) {
+	t.Helper()
+	f, problems := Parse("f.yaml", []byte(file))
+	if f != nil {
+		t.Error("the file is used")
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), texts(problems)); diff != "" {
+		t.Error(diff)
 	}
 }
 

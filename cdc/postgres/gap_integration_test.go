@@ -5,6 +5,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -116,14 +117,9 @@ func TestOtherHistoriesAreGaps(t *testing.T) {
 // A slot that is older than its publication cannot be read past that point; the error says so, and the remedy. Our own setup
 // makes the publication first.
 func TestF8PublicationYoungerThanSlot(t *testing.T) {
-	for _, version := range []string{"15", "18"} {
-		t.Run(version, func(t *testing.T) {
-			var d *db
-			if version == "15" {
-				d = newDB(t)
-			} else {
-				d = newServer(t, 18).db("postgres")
-			}
+	for _, version := range []int{15, 18} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			d := newDBOf(t, version)
 			d.exec("CREATE TABLE u (id int PRIMARY KEY)")
 			f := d.feeder("public.u")
 			d.exec("SELECT pg_create_logical_replication_slot('"+f.cfg.Slot+"', 'pgoutput')", "INSERT INTO u VALUES (1)")

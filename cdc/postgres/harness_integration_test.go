@@ -40,6 +40,14 @@ type db struct {
 
 func newDB(t *testing.T) *db { return newDBOn(t, "POSTGRES") }
 
+// newDBOf makes a database of a server of that version: the shared 15, or one of the test's own.
+func newDBOf(t *testing.T, version int) *db {
+	if version == 15 {
+		return newDB(t)
+	}
+	return newServer(t, version).db("postgres")
+}
+
 func newDBOn(t *testing.T, server string) *db {
 	t.Helper()
 	d := &db{t: t, addr: services.Addr(server), name: "cdc_" + strings.ToLower(rand.Text()[:10])}

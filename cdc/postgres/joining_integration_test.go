@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -327,14 +328,9 @@ func TestD4TableMadeAnew(t *testing.T) {
 // A publication that is dropped while it is read is a gap within one look, or at the next change, in each version; it is
 // not made anew until the gap is accepted.
 func TestD4PublicationDropped(t *testing.T) {
-	for _, server := range []string{"15", "18"} {
-		t.Run(server, func(t *testing.T) {
-			var d *db
-			if server == "15" {
-				d = newDB(t)
-			} else {
-				d = newServer(t, 18).db("postgres")
-			}
+	for _, version := range []int{15, 18} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			d := newDBOf(t, version)
 			d.exec("CREATE TABLE u (id int PRIMARY KEY)")
 			f := lookOften(d.feeder("public.u"))
 			r := d.start(f, cdc.Position{})

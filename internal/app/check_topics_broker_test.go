@@ -18,6 +18,7 @@ import (
 
 	"invalidator/internal/config"
 	"invalidator/internal/obs"
+	"invalidator/internal/obs/obstest"
 	"invalidator/mapping"
 	"invalidator/sink/memcachetest"
 )
@@ -114,7 +115,7 @@ func TestWatchTopicsTellsOnceAndLooksAgain(t *testing.T) {
 	fill(t, brokers, map[string]string{"cleanup.policy": "compact"}, record("dbz.shop.users", dbzKey, mysqlFull), record("dbz.shop.flat", dbzKey, flatRow))
 	c, set := configured(t, brokers, dbzSource, samplesMapping)
 	ensureOwn(t, c)
-	var out lines
+	var out obstest.Log
 	looked := make(chan struct{})
 	stop := inBackground(t.Context(), func(ctx context.Context) {
 		watchTopics(ctx, c, func() *mapping.Set {
@@ -130,7 +131,7 @@ func TestWatchTopicsTellsOnceAndLooksAgain(t *testing.T) {
 	for range 3 { // the third begins when the second has told what it found
 		<-looked
 	}
-	if out.count(fails) != 2 || out.count("cleanup.policy is compact") != 1 || out.count("its records are rows alone") != 1 || out.count("level=ERROR") != 2 || out.count(over) != 0 {
+	if out.Count(fails) != 2 || out.Count("cleanup.policy is compact") != 1 || out.Count("its records are rows alone") != 1 || out.Count("level=ERROR") != 2 || out.Count(over) != 0 {
 		t.Fatalf("after two looks: %s", out.String())
 	}
 	adm := adminOf(t, brokers)
@@ -141,7 +142,7 @@ func TestWatchTopicsTellsOnceAndLooksAgain(t *testing.T) {
 	for range 3 {
 		<-looked
 	}
-	if out.count(fails) != 2 || out.count(over) != 1 {
+	if out.Count(fails) != 2 || out.Count(over) != 1 {
 		t.Errorf("after it was mended: %s", out.String())
 	}
 }
@@ -195,7 +196,7 @@ func TestWorkerTellsOfTopicsAtStartAndWorksOn(t *testing.T) {
 	write(t, filepath.Dir(c.Mappings.Dir), "ring.json", fmt.Sprintf(`{"epoch":1,"kind":"points160","shards":[{"id":"s","weight":1,"primary":{"addr":%q,"zone":"a"},"replicas":[]}]}`, node.Addr()))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var out lines
+	var out obstest.Log
 	done := make(chan error, 1)
 	w := &Worker{Config: c, Log: slog.New(slog.NewTextHandler(&out, nil)), Registry: obs.NewRegistry()}
 	go func() { done <- w.Run(ctx) }()
@@ -205,13 +206,13 @@ func TestWorkerTellsOfTopicsAtStartAndWorksOn(t *testing.T) {
 		return !first && !third
 	})
 	waitFor(t, "both errors", func() bool {
-		return out.count("cleanup.policy is compact") == 1 && out.count("its records are rows alone, and the source does not say so") == 1
+		return out.Count("cleanup.policy is compact") == 1 && out.Count("its records are rows alone, and the source does not say so") == 1
 	})
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := out.count("a check of the topics that somebody else feeds fails"); n != 2 {
+	if n := out.Count("a check of the topics that somebody else feeds fails"); n != 2 {
 		t.Errorf("told %d times: %s", n, out.String())
 	}
 }

@@ -252,7 +252,7 @@ func TestWhatIsInForceIsWrittenDown(t *testing.T) {
 	}
 	os.RemoveAll(second.dir) // takes nothing off the topic
 	second.hup <- os.Interrupt
-	waitFor(t, "the folder to fail", func() bool { return second.log.count("the mappings folder fails") == 1 })
+	waitFor(t, "the folder to fail", func() bool { return second.log.Count("the mappings folder fails") == 1 })
 	third := startProcess(t, c, "users.yaml", usersMapping, "orders.yaml", ordersMapping+"# 2\n")
 	wantTopic(t, c, "users.yaml", "1 "+usersMapping, "orders.yaml", "4 "+ordersMapping+"# 2\n", "new.yaml", "gone 2 "+strings.ReplaceAll(usersMapping, "user", "friend"))
 	if third.fingerprint() == second.fingerprint() {
@@ -278,7 +278,7 @@ func TestOlderFolderIsPutRight(t *testing.T) {
 	wantTopic(t, c, "users.yaml", "4 "+usersMapping+"# 2\n", "old.yaml", "gone 4 "+friends, "orders.yaml", "3 "+ordersMapping)
 	startProcess(t, c, "users.yaml", usersMapping, "old.yaml", friends)
 	wantTopic(t, c, "users.yaml", "6 "+usersMapping+"# 2\n", "old.yaml", "gone 6 "+friends, "orders.yaml", "5 "+ordersMapping)
-	if newer.log.count("mappings reloaded") > 0 {
+	if newer.log.Count("mappings reloaded") > 0 {
 		t.Error("the folder of the newer one changed")
 	}
 }
@@ -290,7 +290,7 @@ func TestFailingFolderDoesNotOverwrite(t *testing.T) {
 	wantTopic(t, c, "users.yaml", "1 "+usersMapping, "orders.yaml", "1 "+ordersMapping)
 	write(t, p.dir, "users.yaml", broken)
 	p.hup <- os.Interrupt
-	waitFor(t, "the file to fail", func() bool { return p.log.count("its last good form stays in force") == 1 })
+	waitFor(t, "the file to fail", func() bool { return p.log.Count("its last good form stays in force") == 1 })
 	recalled := startComparing(t, c, 50*time.Millisecond, "users.yaml", broken, "orders.yaml", ordersMapping)
 	startProcess(t, c, "users.yaml", usersMapping+"# 2\n", "orders.yaml", ordersMapping)
 	wantTopic(t, c, "users.yaml", "2 "+usersMapping+"# 2\n", "orders.yaml", "1 "+ordersMapping)

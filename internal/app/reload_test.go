@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,37 +20,14 @@ import (
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
 	"invalidator/internal/obs"
+	"invalidator/internal/obs/obstest"
 	"invalidator/mapping"
 )
-
-// lines is a log that a test reads while it is written.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), part)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // folder is a mappings folder with the files users.yaml and orders.yaml, as a process has it in force.
 type folder struct {
 	*mappings
-	log     lines
+	log     obstest.Log
 	metrics *prometheus.Registry
 	swaps   atomic.Int64 // sets that came into force
 	hup     chan os.Signal
@@ -109,7 +84,7 @@ func (f *folder) wantSwaps(t *testing.T, n int64) {
 // wantLog wants a part of the log n times.
 func (f *folder) wantLog(t *testing.T, part string, n int) {
 	t.Helper()
-	if got := f.log.count(part); got != n {
+	if got := f.log.Count(part); got != n {
 		t.Errorf("the log says %q %d times, want %d\n%s", part, got, n, f.log.String())
 	}
 }
@@ -255,7 +230,7 @@ func TestReloadOnNotice(t *testing.T) {
 	sets := make(chan *mapping.Set, 10)
 	defer f.start(t.Context(), f.hup, func(s *mapping.Set) { sets <- s })()
 	f.hup <- os.Interrupt
-	waitFor(t, "the folder to be watched and read", func() bool { return f.log.count("nothing to change") == 1 })
+	waitFor(t, "the folder to be watched and read", func() bool { return f.log.Count("nothing to change") == 1 })
 	for _, step := range []func(){
 		func() { write(t, f.dir, "new.yaml", strings.ReplaceAll(usersMapping, "user", "friend")) },
 		func() {
@@ -268,7 +243,7 @@ func TestReloadOnNotice(t *testing.T) {
 		t.Logf("in force after %s: %s", time.Since(began), (<-sets).Fingerprint())
 	}
 	// It is told after it came into force.
-	waitFor(t, "the log to name both files", func() bool { return f.log.count(`files="[orders.yaml changed users.yaml changed]"`) == 1 })
+	waitFor(t, "the log to name both files", func() bool { return f.log.Count(`files="[orders.yaml changed users.yaml changed]"`) == 1 })
 }
 
 // configMap swaps the link ..data as a kubelet does.

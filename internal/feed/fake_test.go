@@ -1,11 +1,9 @@
 package feed
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"invalidator/internal/changelog"
 	"invalidator/internal/changelog/changelogtest"
 	"invalidator/internal/gap"
+	"invalidator/internal/obs/obstest"
 )
 
 // fakeFeeder is a database's log in memory. Position n+1 lies behind its first n transactions.
@@ -172,7 +171,7 @@ const usersTopic = "shop.shop.users"
 type bench struct {
 	*changelogtest.Cluster
 	t       *testing.T
-	log     *lines
+	log     *obstest.Log
 	metrics *Metrics
 
 	processes int
@@ -180,7 +179,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	return &bench{Cluster: changelogtest.Start(t), t: t, log: &lines{}}
+	return &bench{Cluster: changelogtest.Start(t), t: t, log: &obstest.Log{}}
 }
 
 // start runs a Feed of a process of its own over the sources. stop is SIGTERM; it returns what Run did.
@@ -252,28 +251,4 @@ func (b *bench) values(topic string) []string {
 		vs = append(vs, string(r.Value))
 	}
 	return vs
-}
-
-// lines is a log that a test reads.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// with returns the lines that contain s.
-func (l *lines) with(s string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.buf.String()) {
-		if strings.Contains(line, s) {
-			found = append(found, line)
-		}
-	}
-	return found
 }

@@ -30,13 +30,13 @@ func TestAStallDuringASaveIsTold(t *testing.T) {
 		all := b.Fault(produceFault("", kerr.NotEnoughReplicas))
 		f.commit(insert("2"))
 		time.Sleep(time.Minute)
-		if n := len(b.log.with("Kafka acknowledges nothing")); n != 1 {
+		if n := len(b.log.With("Kafka acknowledges nothing")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		state.Remove()
 		all.Remove()
 		time.Sleep(30 * time.Second)
-		if n := len(b.log.with("Kafka acknowledges again")); n != 1 {
+		if n := len(b.log.With("Kafka acknowledges again")); n != 1 {
 			t.Errorf("the end was told %d times", n)
 		}
 		if p := b.saved().Position.Pos; p != 3 {
@@ -105,7 +105,7 @@ func testOvertaken(t *testing.T, asked bool) {
 		if len(starts) != 2 || <-starts != 5 || <-starts != 7 {
 			t.Error("it did not start once from 5 and once from 7")
 		}
-		if told := b.log.with("level=ERROR"); len(told) != 0 {
+		if told := b.log.With("level=ERROR"); len(told) != 0 {
 			t.Errorf("%s", told)
 		}
 		if all := b.gaps(); len(all) != 0 {
@@ -155,7 +155,7 @@ func TestARealGapStands(t *testing.T) {
 		if starts, _ := f.seen(); len(starts) != 1 {
 			t.Errorf("%d runs", len(starts))
 		}
-		if told := b.log.with("level=ERROR"); len(told) != 1 {
+		if told := b.log.With("level=ERROR"); len(told) != 1 {
 			t.Errorf("%s", told)
 		}
 	})

@@ -190,7 +190,7 @@ func TestSIGTERMWithADeadBrokerEndsInTime(t *testing.T) {
 		if d := time.Since(begin); d > 7*time.Second {
 			t.Errorf("stopping took %s", d)
 		}
-		if len(b.log.with("sent again by the next start")) != 1 {
+		if len(b.log.With("sent again by the next start")) != 1 {
 			t.Error("what was left behind was not told")
 		}
 	})
@@ -232,7 +232,7 @@ func TestALargeRowIsWrittenSlim(t *testing.T) {
 			b.start(Source{Name: "shop", Feeder: f, Keep: keep})
 			time.Sleep(5 * time.Second)
 			slim(t, b)
-			if n := len(b.log.with("refuses records")); n != 1 {
+			if n := len(b.log.With("refuses records")); n != 1 {
 				t.Errorf("told %d times", n)
 			}
 		})
@@ -267,7 +267,7 @@ func TestARefusedRecordStopsItsSourceAndIsTriedAgain(t *testing.T) {
 		if n := len(b.Records(t, "other.shop.users")); n != 1 {
 			t.Error("one source's trouble held up another")
 		}
-		if told := b.log.with("level=ERROR"); len(told) != 1 || !strings.Contains(told[0], "allow this user to write") {
+		if told := b.log.With("level=ERROR"); len(told) != 1 || !strings.Contains(told[0], "allow this user to write") {
 			t.Errorf("told %d times: %s", len(told), told)
 		}
 		fault.Remove()
@@ -275,7 +275,7 @@ func TestARefusedRecordStopsItsSourceAndIsTriedAgain(t *testing.T) {
 		if n := len(b.Records(t, usersTopic)); n != 1 {
 			t.Errorf("%d records", n)
 		}
-		if len(b.log.with("feeds again")) == 0 {
+		if len(b.log.With("feeds again")) == 0 {
 			t.Error("its recovery was not told")
 		}
 	})
@@ -296,7 +296,7 @@ func TestKafkaAwayAndBack(t *testing.T) {
 		b.start(Source{Name: "shop", Feeder: f})
 		f.commit(insert("1"))
 		time.Sleep(2 * time.Minute)
-		if n := len(b.log.with("feeders fails")); n == 0 || n > 3 {
+		if n := len(b.log.With("feeders fails")); n == 0 || n > 3 {
 			t.Errorf("told %d times", n)
 		}
 		away.Store(false)
@@ -308,7 +308,7 @@ func TestKafkaAwayAndBack(t *testing.T) {
 		fault := b.Fault(produceFault("", kerr.NotEnoughReplicas)) // while it feeds
 		f.commit(insert("2"))
 		time.Sleep(time.Minute)
-		if n := len(b.log.with("Kafka acknowledges nothing")); n != 1 {
+		if n := len(b.log.With("Kafka acknowledges nothing")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		fault.Remove()
@@ -316,7 +316,7 @@ func TestKafkaAwayAndBack(t *testing.T) {
 		if n := len(b.Records(t, usersTopic)); n != 2 {
 			t.Errorf("%d records", n)
 		}
-		if n := len(b.log.with("Kafka acknowledges again")); n != 1 {
+		if n := len(b.log.With("Kafka acknowledges again")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 	})
@@ -337,7 +337,7 @@ func TestASourceInErrorIsToldOnceAndTriedAgain(t *testing.T) {
 				f.set(test.err)
 				b.start(Source{Name: "shop", Feeder: f})
 				time.Sleep(3 * time.Minute)
-				if told := b.log.with("stands still"); len(told) != 1 || !strings.Contains(told[0], "check the network") {
+				if told := b.log.With("stands still"); len(told) != 1 || !strings.Contains(told[0], "check the network") {
 					t.Errorf("told %d times: %s", len(told), told)
 				}
 				if starts, _ := f.seen(); len(starts) < test.least || len(starts) > test.most {
@@ -345,7 +345,7 @@ func TestASourceInErrorIsToldOnceAndTriedAgain(t *testing.T) {
 				}
 				f.set(errors.New("another"))
 				time.Sleep(2 * time.Minute)
-				if told := b.log.with("stands still"); len(told) != 2 {
+				if told := b.log.With("stands still"); len(told) != 2 {
 					t.Errorf("told %d times", len(told))
 				}
 				f.set(nil)

@@ -144,7 +144,7 @@ func TestASourceStandsInItsGapUntilItIsAccepted(t *testing.T) {
 				if !strings.HasPrefix(c.ID, "shop/") || len(c.ID) != len("shop/4f2a91c0") {
 					t.Errorf("id %s", c.ID)
 				}
-				if told := b.log.with("level=ERROR"); len(told) != 1 || !strings.Contains(told[0], "invalidator gap accept "+c.ID) {
+				if told := b.log.With("level=ERROR"); len(told) != 1 || !strings.Contains(told[0], "invalidator gap accept "+c.ID) {
 					t.Errorf("%s", told)
 				}
 				if h := b.feed.Health(); len(h) != 1 || !strings.Contains(h[0], "invalidator gap accept "+c.ID) {
@@ -339,7 +339,7 @@ func TestNoPositionPassesWhatIsNotWrittenAgain(t *testing.T) {
 		if c := b.gap(); c.State() != gap.Accepted || b.saved().Position.Pos != 3 {
 			t.Errorf("%s, position %d", c.State(), b.saved().Position.Pos)
 		}
-		if told := b.log.with("allow this user to write"); len(told) == 0 || len(told) > 3 {
+		if told := b.log.With("allow this user to write"); len(told) == 0 || len(told) > 3 {
 			t.Errorf("told %d times: %s", len(told), told)
 		}
 		fault.Remove()
@@ -367,7 +367,7 @@ func TestASourceThatCannotRestartIsTriedAgain(t *testing.T) {
 		if c := b.gap(); c.State() != gap.Accepted || b.saved().Position.Pos != 3 || len(b.flushes()) != 0 {
 			t.Errorf("%s, position %d, asked for %s", c.State(), b.saved().Position.Pos, b.flushes())
 		}
-		if n := len(b.log.with("no rights")); n != 1 {
+		if n := len(b.log.With("no rights")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		stuck.err.Store(false)

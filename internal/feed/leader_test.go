@@ -90,12 +90,12 @@ func TestALeaderThatComesBackTakesNothing(t *testing.T) {
 		if during.Position.Pos != 4 || during.Generation <= before {
 			t.Fatalf("%+v, the generation was %d", during, before)
 		}
-		if n := len(b.log.with("took the source over")); n != 1 {
+		if n := len(b.log.With("took the source over")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		net.away.Store(false)
 		time.Sleep(10 * time.Second)
-		if n := len(b.log.with("no longer leads the source")); n != 1 {
+		if n := len(b.log.With("no longer leads the source")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		f.commit(insert("4"))
@@ -174,7 +174,7 @@ func TestTwoProcessesShareWhatAThirdLeaves(t *testing.T) {
 		b.start(sources...)
 		b.start(sources...)
 		time.Sleep(5 * time.Second)
-		if n := len(b.log.with("took the source over")); n != 0 {
+		if n := len(b.log.With("took the source over")); n != 0 {
 			t.Errorf("%d sources were moved because others joined", n)
 		}
 		if err := first(); err != nil {
@@ -185,7 +185,7 @@ func TestTwoProcessesShareWhatAThirdLeaves(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		var from []string
-		for _, line := range b.log.with("took the source over") {
+		for _, line := range b.log.With("took the source over") {
 			_, who, _ := strings.Cut(line, "from=")
 			from = append(from, strings.TrimSpace(who))
 		}

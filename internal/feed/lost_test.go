@@ -60,7 +60,7 @@ func TestALossIsWrittenDownAndEveryRowCountsAsChanged(t *testing.T) {
 		if h := b.feed.Health(); len(h) != 1 || !strings.Contains(h[0], c.ID) {
 			t.Error(h)
 		}
-		if told := b.log.with("level=ERROR"); len(told) != 1 || !strings.Contains(told[0], c.ID) {
+		if told := b.log.With("level=ERROR"); len(told) != 1 || !strings.Contains(told[0], c.ID) {
 			t.Errorf("%s", told)
 		}
 		// A person answers it, from anywhere.
@@ -237,7 +237,7 @@ func TestChecksBesideTheStream(t *testing.T) {
 		b.start(shop(c))
 		f.commit(insert("1"))
 		time.Sleep(10 * time.Minute)
-		if n := len(b.log.with("an hour")); n != 1 {
+		if n := len(b.log.With("an hour")); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		if h := b.feed.Health(); h != nil {
@@ -245,7 +245,7 @@ func TestChecksBesideTheStream(t *testing.T) {
 		}
 		c.set([]cdc.Finding{warning, dropped})
 		time.Sleep(61 * time.Second)
-		if told := b.log.with("ALTER PUBLICATION"); len(told) != 1 || !strings.Contains(told[0], "level=ERROR") {
+		if told := b.log.With("ALTER PUBLICATION"); len(told) != 1 || !strings.Contains(told[0], "level=ERROR") {
 			t.Errorf("%s", told)
 		}
 		if h := b.feed.Health(); len(h) != 1 || !strings.Contains(h[0], "ALTER PUBLICATION") {
@@ -254,7 +254,7 @@ func TestChecksBesideTheStream(t *testing.T) {
 		f.commit(insert("2")) // the rest goes on
 		c.set([]cdc.Finding{warning})
 		time.Sleep(61 * time.Second)
-		if n := len(b.log.with("is over")); n != 1 || b.feed.Health() != nil {
+		if n := len(b.log.With("is over")); n != 1 || b.feed.Health() != nil {
 			t.Errorf("told %d times, health %s", n, b.feed.Health())
 		}
 		if p := b.saved().Position.Pos; p != 3 {
@@ -290,7 +290,7 @@ func TestASourceThatStandsIsToldOnceAndRed(t *testing.T) {
 		f.set(&cdc.SourceError{Source: "shop", Err: errors.New("wal_level is replica"), Hint: "ALTER SYSTEM"})
 		b.start(shop(c))
 		time.Sleep(5 * time.Minute)
-		if told := b.log.with("wal_level is replica"); len(told) != 1 {
+		if told := b.log.With("wal_level is replica"); len(told) != 1 {
 			t.Errorf("told %d times: %s", len(told), told)
 		}
 		if h := b.feed.Health(); len(h) != 2 || !strings.Contains(h[0]+h[1], "ALTER SYSTEM") {

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"invalidator/cdc"
 	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
+	"invalidator/internal/obs/obstest"
 	"invalidator/mapping"
 	"invalidator/sink"
 	"invalidator/sink/registry"
@@ -299,7 +299,7 @@ type rig struct {
 	gaps   *fakeGaps
 	group  *fakeGroup
 	views  *views
-	log    syncBuffer
+	log    obstest.Log
 
 	refresher *fakeRefresher
 	flusher   *fakeFlusher
@@ -358,24 +358,6 @@ func view(t testing.TB, record string, hot map[string]int) *registry.View {
 		t.Fatal(err)
 	}
 	return &registry.View{Topology: topology, Hot: sink.NewHotKeys(1, hot)}
-}
-
-// syncBuffer is a log that a test may read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func (r *rig) send(offset int64, c *cdc.RowChange) {

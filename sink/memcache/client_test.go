@@ -1,7 +1,6 @@
 package memcache
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"invalidator/internal/obs/obstest"
 	"invalidator/sink"
 	"invalidator/sink/memcachetest"
 )
@@ -73,28 +73,10 @@ func (a acks) none(t *testing.T) {
 	}
 }
 
-// syncBuffer is a log that a test may read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // start runs a client until the test ends.
-func start(t testing.TB, opts Options) (*Client, *syncBuffer) {
+func start(t testing.TB, opts Options) (*Client, *obstest.Log) {
 	t.Helper()
-	logged := new(syncBuffer)
+	logged := new(obstest.Log)
 	c := New(opts, slog.New(slog.NewTextHandler(logged, nil)))
 	run(t, c)
 	return c, logged
