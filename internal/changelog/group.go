@@ -39,18 +39,41 @@ type Loss struct {
 	Why      string
 }
 
-// Progress is what may be committed of a partition, and the state record that the commit points to.
+// Progress is how far a partition is finished.
 type Progress struct {
 	Partition
-	Offset int64
-	State  []byte // DESIGN: a partition's state; JSON
+	Offset  int64  // everything below is finished, or owed as the state says
+	Version uint64 // another one whenever what Keep gives is; from one owner's life to its next it may begin again
+	// Keep gives what is to be written before Offset is committed. It is called at once, by the same goroutine, and only where there is
+	// something to commit. What it gives may be later than Offset: it is good for every offset since.
+	Keep func() Kept
+}
+
+// Kept is what the next owner of a partition gets. The journal is written, and acknowledged, before the state, and the state before
+// the commit that points to it. Records to drop are removed last.
+type Kept struct {
+	State   []byte // JSON
+	Journal []JournalRecord
+	Drop    []string // names of journal records
+}
+
+// JournalRecord is one of several beside a state, so that what does not change is not written each time. One name is written again with more.
+type JournalRecord struct {
+	Name  string // of the partition's records, by one owner; "2026-11-30T10"
+	Value []byte // JSON
+}
+
+// Restored is what earlier owners of a partition left. None of it, where nothing was committed, or of another log.
+type Restored struct {
+	State   []byte          // what the commit points to, or what the same owner wrote later; nil: none
+	Journal []JournalRecord // every owner's, also of those that the broker no longer heard; a name may come several times
 }
 
 // Consumer is the fleet member's own work. Assign and Records come from one goroutine at a time, and so do Lost and Revoke; no
 // partition is revoked while its records are handed over.
 type Consumer interface {
 	// Assign starts a partition whose next record is start; one that was assigned before is given up and started anew.
-	Assign(p Partition, start int64)
+	Assign(p Partition, start int64, was Restored)
 	// Records hands over records in order. It must not block: who has enough calls Group.Pause.
 	Records(p Partition, rs []Record)
 	// Lost makes durable that a range was not handed over and never will be. The partition goes on behind it, but nothing of it is

@@ -310,7 +310,7 @@ func newFakeConsumer() *fakeConsumer {
 	return &fakeConsumer{started: map[changelog.Partition]int64{}, next: map[changelog.Partition]int64{}, finished: map[changelog.Partition]int64{}}
 }
 
-func (c *fakeConsumer) Assign(p changelog.Partition, start int64) {
+func (c *fakeConsumer) Assign(p changelog.Partition, start int64, _ changelog.Restored) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started[p], c.next[p] = start, start
@@ -356,7 +356,9 @@ func (c *fakeConsumer) Finished(ps []changelog.Partition) []changelog.Progress {
 	var out []changelog.Progress
 	for p, o := range c.finished {
 		if slices.Contains(ps, p) {
-			out = append(out, changelog.Progress{Partition: p, Offset: o, State: []byte(fmt.Sprintf(`{"offset":%d}`, o))})
+			out = append(out, changelog.Progress{Partition: p, Offset: o, Version: uint64(o), Keep: func() changelog.Kept {
+				return changelog.Kept{State: []byte(fmt.Sprintf(`{"offset":%d}`, o))}
+			}})
 		}
 	}
 	return out

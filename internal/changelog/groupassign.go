@@ -177,7 +177,7 @@ func (g *Group) assign(p Partition, at int64, o *ownership) {
 	g.mu.owned[p] = o
 	g.mu.Unlock()
 	g.Resume(p) // the client keeps a pause for ever, also beyond a revoke
-	g.c.Assign(p, at)
+	g.c.Assign(p, at, Restored{})
 }
 
 // revoke gives partitions up. Without commit, somebody else owns them already.

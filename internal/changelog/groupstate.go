@@ -221,7 +221,7 @@ func parsePlace(metadata string) place {
 func (g *Group) putStates(ctx context.Context, due []dueProgress, generation int32) (map[Partition]string, error) {
 	writes := make([]Write, len(due))
 	for i, pr := range due {
-		writes[i] = Write{partitionKey(g.opts.Group, pr.Partition, generation), pr.State}
+		writes[i] = Write{partitionKey(g.opts.Group, pr.Partition, generation), pr.Keep().State}
 	}
 	locations, err := g.opts.State.PutAll(ctx, writes)
 	if err != nil {

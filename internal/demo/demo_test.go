@@ -86,12 +86,12 @@ type deafDeleter struct {
 	deaf *deafness
 }
 
-func (d deafDeleter) Delete(ctx context.Context, c sink.Copy, w sink.Waiter) error {
+func (d deafDeleter) Delete(ctx context.Context, lane sink.Lane, c sink.Copy, w sink.Waiter) error {
 	if d.deaf.to(c.Node) {
 		w.Acked(c, nil)
 		return nil
 	}
-	return d.Deleter.Delete(ctx, c, w)
+	return d.Deleter.Delete(ctx, lane, c, w)
 }
 
 // A worker that leaves out one node's deletes must fail the demo, by name: otherwise its passing proves nothing.

@@ -55,7 +55,7 @@ func (r *rig) count(t *testing.T, name string, labels ...string) float64 {
 func TestStaleKeysAreMarkedInEveryRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `"user:{id}", {key: "page:{id}", action: stale, stale_for: 20s}`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "b@x.test"))
 		for round := 1; round <= plainRounds; round++ {
 			synctest.Wait()
@@ -77,7 +77,7 @@ func TestStaleKeysAreMarkedInEveryRound(t *testing.T) {
 func TestStaleIsADeleteForClassicReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("classic", `{key: "page:{id}", action: stale}`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "b@x.test"))
 		synctest.Wait()
 		if got := r.nodes.take(); !slices.Equal(got, []string{"n1 page:1", "n2 page:1"}) {
@@ -91,7 +91,7 @@ func TestStaleHotKeyWaitsForItsMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `{key: "page:{id}", action: stale, hot: 1}`))
 		r.nodes.hold("n2", true)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "b@x.test"))
 		time.Sleep(10 * settle)
 		synctest.Wait()
@@ -111,7 +111,7 @@ func TestStaleHotKeyWaitsForItsMarks(t *testing.T) {
 func TestRefreshIsAskedForAfterTheLastRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `{key: "page:{id}", action: refresh}, {key: "user:{email}", action: refresh, stale_for: 5s}`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		committed := time.Now().UTC()
 		r.send(0, update("1", "a@x.test", "b@x.test"))
 		synctest.Wait()
@@ -142,7 +142,7 @@ func TestWatermarkWaitsForTheRefreshRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `{key: "user:{email}", action: refresh}`))
 		r.refresher.fail.Store(11) // both of the first change, and later the rest of their tries
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "b@x.test"))
 		r.send(1, update("2", "c@x.test", "c@x.test"))
 		time.Sleep(settle + retryMin/2)
@@ -174,7 +174,7 @@ func TestRevokeLeavesUnwrittenRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `{key: "page:{id}", action: refresh}`))
 		r.refresher.fail.Store(1 << 40)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "b@x.test"))
 		time.Sleep(time.Minute)
 		began := time.Now()
@@ -207,7 +207,7 @@ func TestRowKey(t *testing.T) {
 func TestShadowDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `{key: "page:{email}", shadow: true, action: refresh}, "user:{id}"`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		for i := range int64(100) {
 			r.send(i, update("1", "a@x.test", fmt.Sprintf("b%d@x.test", i)))
 		}
@@ -231,7 +231,7 @@ func TestShadowDoesNothing(t *testing.T) {
 func TestUndecidedConditionIsCountedAndNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, actions("meta", `{key: "user:{id}", when: "op == 'update' && before.email != 'x'"}`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		for i := range int64(3) {
 			c := update("1", "a@x.test", "b@x.test")
 			c.Before[1] = cdc.Value{} // the log leaves it out
@@ -289,7 +289,7 @@ func TestSentKeys(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRigOf(t, raw)
-				r.w.Assign(users, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
 				r.send(0, tc.change)
 				time.Sleep(2 * settle)
 				synctest.Wait()

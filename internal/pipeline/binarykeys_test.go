@@ -55,7 +55,7 @@ func TestBinaryKeysAreDeletedInEveryRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, binaryKeys(`{key: "user:{email}", hot: 1}, {key: "page:{email}", action: stale, stale_for: 20s}`))
 		r.views.store(view(t, strings.Replace(plainRing, `"epoch"`, `"key_prefix":"app:","epoch"`, 1), map[string]int{"page:\xff\r\n": 1}))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, updateBytes("a b\x00", "\xff\r\n"))
 		var want []string
 		for _, node := range []string{"n1 ", "n2 "} {
@@ -97,7 +97,7 @@ func TestH10_BinaryKeysThatCannotBeSaidAreParked(t *testing.T) {
 				parker := &reasonsParker{}
 				r.w.opts.Classic, r.w.opts.Parker = tc.classic, parker
 				r.views.store(view(t, strings.Replace(plainRing, `"epoch"`, `"key_prefix":"`+tc.prefix+`","epoch"`, 1), nil))
-				r.w.Assign(users, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
 				r.send(0, update("1", tc.email, tc.email))
 				time.Sleep(2 * settle)
 				synctest.Wait()
@@ -120,7 +120,7 @@ func TestH10_BinaryKeysThatCannotBeSaidAreParked(t *testing.T) {
 func TestRefreshOfABinaryKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, binaryKeys(`{key: "page:{email}", action: refresh}`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, updateBytes("plain", "\xff b"))
 		time.Sleep(2 * settle)
 		synctest.Wait()
@@ -137,7 +137,7 @@ func TestRefreshOfABinaryKey(t *testing.T) {
 func TestShadowOfABinaryKeyIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, binaryKeys(`"user:{id}", {key: "page:{email}", shadow: true}`))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, updateBytes("\xff b", "\xff b"))
 		time.Sleep(2 * settle)
 		synctest.Wait()

@@ -87,9 +87,9 @@ func (c *change) appendCopies(dst []sink.Copy, k mapping.Key, today *Snapshot) [
 // send does what the key's template says: it is the mapping that knows whether the readers heed a stale mark.
 func (c *change) send(ctx context.Context, d sink.Deleter, cp sink.Copy, staleFor time.Duration) error {
 	if staleFor > 0 {
-		return d.MarkStale(ctx, cp, staleFor, c)
+		return d.MarkStale(ctx, sink.Live, cp, staleFor, c)
 	}
-	return d.Delete(ctx, cp, c)
+	return d.Delete(ctx, sink.Live, cp, c)
 }
 
 // Acked implements sink.Waiter.

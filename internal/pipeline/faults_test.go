@@ -25,7 +25,7 @@ func TestClosedClientEndsThePartition(t *testing.T) {
 		r := newRig(t)
 		nodes := &closingNodes{Deleter: r.nodes}
 		r.w.opts.Deleter = nodes
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		nodes.closed.Store(true)
@@ -57,7 +57,7 @@ func TestFullNodeQueueEndsWithTheRevoke(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				r.w.opts.Deleter = fullNodes{}
-				r.w.Assign(users, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
 				r.send(0, update("1", "a@x.test", "a@x.test"))
 				synctest.Wait()
 				began := time.Now()
@@ -75,10 +75,10 @@ func TestAssignedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.nodes.hold("n1", true)
-		r.w.Assign(users, 100)
+		r.w.Assign(users, 100, changelog.Restored{})
 		r.send(100, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("2", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		r.wantMark(t, 0)
@@ -118,24 +118,26 @@ type closingNodes struct {
 	refused atomic.Int64
 }
 
-func (n *closingNodes) Delete(ctx context.Context, c sink.Copy, w sink.Waiter) error {
+func (n *closingNodes) Delete(ctx context.Context, lane sink.Lane, c sink.Copy, w sink.Waiter) error {
 	if n.closed.Load() {
 		n.refused.Add(1)
 		return errors.New("closed")
 	}
-	return n.Deleter.Delete(ctx, c, w)
+	return n.Deleter.Delete(ctx, lane, c, w)
 }
 
 type fullNodes struct{}
 
-func (fullNodes) Delete(ctx context.Context, _ sink.Copy, _ sink.Waiter) error {
+func (fullNodes) Delete(ctx context.Context, _ sink.Lane, _ sink.Copy, _ sink.Waiter) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (fullNodes) MarkStale(ctx context.Context, c sink.Copy, _ time.Duration, w sink.Waiter) error {
-	return fullNodes{}.Delete(ctx, c, w)
+func (fullNodes) MarkStale(ctx context.Context, lane sink.Lane, c sink.Copy, _ time.Duration, w sink.Waiter) error {
+	return fullNodes{}.Delete(ctx, lane, c, w)
 }
+
+func (fullNodes) Probe(string, sink.Waiter) {}
 
 type failingGaps struct{}
 
@@ -144,14 +146,16 @@ func (failingGaps) Record(context.Context, string, changelog.Loss) error { retur
 // instantNodes acknowledges at once, and keeps nothing.
 type instantNodes struct{}
 
-func (instantNodes) Delete(_ context.Context, c sink.Copy, w sink.Waiter) error {
+func (instantNodes) Delete(_ context.Context, _ sink.Lane, c sink.Copy, w sink.Waiter) error {
 	w.Acked(c, nil)
 	return nil
 }
 
-func (n instantNodes) MarkStale(ctx context.Context, c sink.Copy, _ time.Duration, w sink.Waiter) error {
-	return n.Delete(ctx, c, w)
+func (n instantNodes) MarkStale(ctx context.Context, lane sink.Lane, c sink.Copy, _ time.Duration, w sink.Waiter) error {
+	return n.Delete(ctx, lane, c, w)
 }
+
+func (instantNodes) Probe(node string, w sink.Waiter) { w.Acked(sink.Copy{Node: node}, nil) }
 
 // BenchmarkPartition takes a record from its arrival to the end of its second round: two keys on two nodes, eight deletes.
 func BenchmarkPartition(b *testing.B) {
@@ -168,7 +172,7 @@ func BenchmarkPartition(b *testing.B) {
 		}
 		records[i] = changelog.Record{Key: key, Value: value}
 	}
-	r.w.Assign(users, 0)
+	r.w.Assign(users, 0, changelog.Restored{})
 	p := r.w.partition(users)
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -63,7 +63,7 @@ func (r *rig) wantCount(t *testing.T, want float64, name string, labels ...strin
 func TestA17NullIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, mailFile)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		const none, mail = `{"id":1,"email":null}`, `{"id":1,"email":"a@x.test"}`
 		r.wantKeys(t, "insert", changelog.Record{Offset: 0, Value: debezium("mysql", "c", "", none)}, "1")
 		r.wantKeys(t, "to a text", changelog.Record{Offset: 1, Value: debezium("mysql", "u", none, mail)}, "1", "mail:a@x.test")
@@ -87,7 +87,7 @@ func TestB4C2AbsentColumnIsCountedAndNamed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRigOf(t, mailFile)
-				r.w.Assign(users, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
 				for offset := range int64(3) {
 					r.wantKeys(t, "update", changelog.Record{Offset: offset, Key: []byte(`{"id":42}`), Value: debezium(tt.connector, "u", tt.before, tt.after)}, "42")
 				}
@@ -117,8 +117,8 @@ func TestC1ChangedKeyOnTwoPartitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRigOf(t, mailFile)
-				r.w.Assign(users, 0)
-				r.w.Assign(other, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
+				r.w.Assign(other, 0, changelog.Restored{})
 				send := []func(){
 					func() { r.w.Records(users, []changelog.Record{old, gone}) },
 					func() { r.w.Records(other, []changelog.Record{created}) },
@@ -148,7 +148,7 @@ func TestC1ChangedKeyOnTwoPartitions(t *testing.T) {
 func TestI2TombstonesRaiseNoAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, mailFile)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		del, tomb := debezium("mysql", "d", `{"id":42,"email":"a"}`, ""), []byte(nil)
 		r.wantKeys(t, "delete", changelog.Record{Offset: 0, Key: []byte(`{"id":42}`), Value: del}, "42", "mail:a")
 		r.wantKeys(t, "its tombstone", changelog.Record{Offset: 1, Key: []byte(`{"id":42}`), Value: tomb}, "42")
@@ -167,7 +167,7 @@ func TestI2TombstonesRaiseNoAlarm(t *testing.T) {
 func TestI6NoRowChangesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, strings.Replace(mailFile, "pools: [user]", "pools: [user]\nunderivable: [feed]", 1))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		for i, value := range []string{
 			`{"ts_ms":1}`,
 			`{"status":"END","id":"1","event_count":1,"data_collections":null,"ts_ms":1}`,
@@ -205,7 +205,7 @@ func TestI6NoRowChangesAreCounted(t *testing.T) {
 func TestI12SnapshotsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, mailFile)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		old := func(mark string) []byte {
 			return []byte(strings.Replace(string(debezium("mysql", "c", "", `{"id":7,"email":"a"}`)), `"name":"s"`, `"name":"s","snapshot":`+mark, 1))
 		}

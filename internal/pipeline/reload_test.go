@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"invalidator/internal/changelog"
 	"invalidator/mapping"
 )
 
@@ -44,7 +45,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 		const sets, each = 50, 40
 		r.w.opts.Snapshots.SetMapper(versionOf(t, 0))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		last := map[int64]int{} // offset -> the set in force when it was sent
 		offset := int64(0)
 		for n := range sets {

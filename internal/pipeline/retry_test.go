@@ -31,7 +31,7 @@ func TestI7RegistryAwayIsWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		r.sendRaw(changelog.Record{Offset: 1, Value: value})
 		r.send(2, update("3", "d@x.test", "d@x.test"))
@@ -74,7 +74,7 @@ func TestI7WaitEndsWithThePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.w.opts.Sources[0].Decode.Schemas = &away{err: unavailable{"away"}}
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.sendRaw(changelog.Record{Offset: 0, Value: []byte{0, 0, 0, 0, 9, 1}})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -93,7 +93,7 @@ func TestI7DrainingDuringAWaitSleeps(t *testing.T) {
 		r := newRig(t)
 		s := &away{err: unavailable{"away"}}
 		r.w.opts.Sources[0].Decode.Schemas = s
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		r.sendRaw(changelog.Record{Offset: 1, Value: []byte{0, 0, 0, 0, 9, 1}})
 		synctest.Wait()
@@ -127,7 +127,7 @@ func TestI7UnknownSchemaIsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.w.opts.Sources[0].Decode.Schemas = &away{err: context.DeadlineExceeded}
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.sendRaw(changelog.Record{Offset: 0, Value: []byte{1}, Headers: []envelope.Header{{Key: "apicurio.value.globalId", Value: []byte{0, 0, 0, 0, 0, 0, 0, 7}}}})
 		synctest.Wait()
 		if parked := r.parker.offsets(); !slices.Equal(parked, []int64{0}) {

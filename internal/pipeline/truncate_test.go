@@ -79,7 +79,7 @@ func truncateOf(offset int64, table string) changelog.Record {
 func TestC6TruncateAsksForAFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, emptiedFile)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.sendRaw(truncateOf(0, "users"))
 		synctest.Wait()
 		request := func(pool string) FlushRequest {
@@ -119,7 +119,7 @@ func TestTruncateIsNotPassedBeforeItsRequestsAreWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRigOf(t, emptiedFile)
-				r.w.Assign(users, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
 				away(r.flusher, true)
 				r.sendRaw(truncateOf(0, "users"))
 				r.send(1, update("1", "a@x.test", "a@x.test"))
@@ -152,13 +152,13 @@ func TestTruncateIsNotPassedBeforeItsRequestsAreWritten(t *testing.T) {
 func TestTruncateIsAskedForAgainUnderTheSameIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := newRigOf(t, emptiedFile)
-		first.w.Assign(users, 7)
+		first.w.Assign(users, 7, changelog.Restored{})
 		first.sendRaw(truncateOf(7, "users"))
 		synctest.Wait()
 		written := ids(first.flusher.take())
 
 		second := newRigOf(t, emptiedFile)
-		second.w.Assign(users, 7)
+		second.w.Assign(users, 7, changelog.Restored{})
 		time.Sleep(time.Hour) // the id holds no time of the worker's
 		second.sendRaw(truncateOf(7, "users"))
 		synctest.Wait()
@@ -169,7 +169,7 @@ func TestTruncateIsAskedForAgainUnderTheSameIDs(t *testing.T) {
 		again := truncateOf(7, "users") // a topic that was made again has the same offsets
 		again.Time = again.Time.Add(time.Millisecond)
 		third := newRigOf(t, emptiedFile)
-		third.w.Assign(users, 7)
+		third.w.Assign(users, 7, changelog.Restored{})
 		third.sendRaw(again)
 		synctest.Wait()
 		for _, id := range ids(third.flusher.take()) {
@@ -194,7 +194,7 @@ func TestTruncateThatCannotBeAskedForEndsWithTheRevoke(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRigOf(t, emptiedFile)
 				r.flusher.block.Store(true)
-				r.w.Assign(users, 0)
+				r.w.Assign(users, 0, changelog.Restored{})
 				r.sendRaw(truncateOf(0, "users"))
 				synctest.Wait()
 				began := time.Now()
@@ -216,7 +216,7 @@ func TestTruncateThatAsksForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, emptiedFile)
 		r.flusher.block.Store(true) // who asks stands
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.sendRaw(truncateOf(0, "staging"))
 		r.sendRaw(truncateOf(1, "nothing"))
 		r.sendRaw(truncateOf(2, "staging"))
@@ -238,7 +238,7 @@ func TestTruncateThatAsksForNothing(t *testing.T) {
 func TestTruncateAsksForARefreshOfAKnownKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, emptiedFile)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		rec := truncateOf(0, "config")
 		rec.Key = []byte(`{"databaseName":"shop"}`)
 		rec.Value = []byte(`{"source":{"connector":"mysql","name":"shop","db":"shop","table":null},"databaseName":"shop","ddl":"DROP TABLE config, staging","tableChanges":[]}`)
@@ -260,7 +260,7 @@ func TestTruncateAsksForARefreshOfAKnownKey(t *testing.T) {
 func TestI6SchemaChangeAsksForFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, emptiedFile)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		for i, c := range []struct{ ddl, tables, pools string }{
 			{"DROP TABLE staging, nothing, `users`", "shop.staging shop.users", "user page"},
 			{"DROP DATABASE shop", "shop.*", "user page"},
@@ -292,7 +292,7 @@ func TestOtherChangesAskForNoFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, emptiedFile)
 		r.flusher.block.Store(true)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.sendRaw(truncateOf(0, "staging")) // whose result is used again
 		r.send(1, update("1", "a@x.test", "b@x.test"))
 		r.sendRaw(changelog.Record{Offset: 2, Key: []byte(`{"id":1}`)})

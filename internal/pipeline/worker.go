@@ -124,7 +124,7 @@ func (w *Worker) Run(ctx context.Context, g *changelog.Group) error {
 }
 
 // Assign implements changelog.Consumer.
-func (w *Worker) Assign(id changelog.Partition, start int64) {
+func (w *Worker) Assign(id changelog.Partition, start int64, _ changelog.Restored) {
 	s := w.sourceOf(id.Topic)
 	if s == nil {
 		w.log.Error("assigned a topic that no source names", "topic", id.Topic)
@@ -210,7 +210,9 @@ func (w *Worker) Finished(ids []changelog.Partition) []changelog.Progress {
 	for _, id := range ids {
 		if p := w.partition(id); p != nil {
 			mark := p.mark.Load()
-			out = append(out, changelog.Progress{Partition: id, Offset: mark, State: newState(mark, today).encode()})
+			out = append(out, changelog.Progress{Partition: id, Offset: mark, Version: uint64(mark), Keep: func() changelog.Kept {
+				return changelog.Kept{State: newState(mark, today).encode()}
+			}})
 		}
 	}
 	return out

@@ -32,7 +32,7 @@ var users = changelog.Partition{Topic: "shop.shop.users", Number: 0}
 func TestChangeIsDeletedTwiceOnEveryCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.w.Assign(users, 7)
+		r.w.Assign(users, 7, changelog.Restored{})
 		r.send(7, update("1", "a@x.test", "b@x.test"))
 		synctest.Wait()
 
@@ -62,7 +62,7 @@ func TestG9WatermarkWaitsForTheSilentNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.nodes.hold("n2", true)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		for i := range int64(50) {
 			r.send(i, update(fmt.Sprint(i), "a@x.test", "a@x.test"))
 		}
@@ -80,7 +80,7 @@ func TestG9WatermarkWaitsForTheSilentNode(t *testing.T) {
 func TestG5PoisonIsParkedAndPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		poison := [][]byte{{0xff, 0x00, 0x7b}, []byte(`{"before":`), []byte(`[1]`), []byte(`"x"`), []byte(`3`), {}}
 		for i, p := range poison {
 			r.sendRaw(changelog.Record{Offset: int64(i), Key: []byte(`{"id":1}`), Value: p})
@@ -103,7 +103,7 @@ func TestPartitionStandsWhileParkingFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.parker.fail.Store(true)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.sendRaw(changelog.Record{Offset: 0, Value: []byte("{")})
 		r.send(1, update("1", "a@x.test", "a@x.test"))
 		time.Sleep(time.Minute)
@@ -123,7 +123,7 @@ func TestPartitionStandsWhileParkingFails(t *testing.T) {
 func TestH1BadKeyIsParkedAloneOthersDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a b\r\nflush_all", "b@x.test"))
 		time.Sleep(2 * settle)
 		synctest.Wait()
@@ -143,7 +143,7 @@ func TestRefusedKeyIsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.nodes.refuse.Store(true)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		r.nodes.refuse.Store(false)
@@ -160,7 +160,7 @@ func TestRefusedKeyIsParked(t *testing.T) {
 func TestSecondRoundFollowsTheRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		r.nodes.take()
@@ -180,7 +180,7 @@ func TestThirdRoundWhileResizing(t *testing.T) {
 		r := newRig(t)
 		r.views.store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}],
 			"previous":{"epoch":7,"shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[]}]}}`, nil))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		for round := 1; round <= 3; round++ {
 			synctest.Wait()
@@ -205,7 +205,7 @@ func TestHotKeyCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.views.store(view(t, plainRing, map[string]int{"user:1": 3}))
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		got := r.nodes.take()
@@ -221,7 +221,7 @@ func TestHotKeyCopies(t *testing.T) {
 func TestDrainFinishesWhatWasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		r.w.Drain(t.Context())
@@ -235,7 +235,7 @@ func TestDrainFinishesWhatWasBegun(t *testing.T) {
 func TestRevokeStopsIssuing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		r.nodes.take()
@@ -259,7 +259,7 @@ func TestBacklogPausesFetching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.nodes.hold("n1", true)
-		r.w.Assign(users, 0)
+		r.w.Assign(users, 0, changelog.Restored{})
 		n := int64(0)
 		for !r.group.paused.Load() {
 			r.send(n, update(fmt.Sprint(n), "a@x.test", "a@x.test"))
@@ -398,13 +398,15 @@ type fakeNodes struct {
 	waits  []func()
 }
 
-func (n *fakeNodes) Delete(_ context.Context, c sink.Copy, w sink.Waiter) error {
+func (n *fakeNodes) Delete(_ context.Context, _ sink.Lane, c sink.Copy, w sink.Waiter) error {
 	return n.see("", c, w)
 }
 
-func (n *fakeNodes) MarkStale(_ context.Context, c sink.Copy, ttl time.Duration, w sink.Waiter) error {
+func (n *fakeNodes) MarkStale(_ context.Context, _ sink.Lane, c sink.Copy, ttl time.Duration, w sink.Waiter) error {
 	return n.see(" stale "+ttl.String(), c, w)
 }
+
+func (n *fakeNodes) Probe(node string, w sink.Waiter) { w.Acked(sink.Copy{Node: node}, nil) }
 
 func (n *fakeNodes) see(what string, c sink.Copy, w sink.Waiter) error {
 	node := c.Node[:len(c.Node)-2]

@@ -93,7 +93,7 @@ func benchmarkClient(b *testing.B, addr string, keys []string, opts Options) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
-		if err := c.Delete(b.Context(), sink.Copy{Node: addr, Key: keys[i%benchKeys]}, &left); err != nil {
+		if err := c.Delete(b.Context(), sink.Live, sink.Copy{Node: addr, Key: keys[i%benchKeys]}, &left); err != nil {
 			b.Fatal(err)
 		}
 	}

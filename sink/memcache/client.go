@@ -82,17 +82,20 @@ func setDefault[T comparable](v *T, def T) {
 }
 
 // Delete is sink.Deleter's. It returns ErrClosed, or an error that wraps ctx's.
-func (c *Client) Delete(ctx context.Context, cp sink.Copy, w sink.Waiter) error {
+func (c *Client) Delete(ctx context.Context, _ sink.Lane, cp sink.Copy, w sink.Waiter) error {
 	return c.queue(ctx, cp, 0, w)
 }
 
 // MarkStale is sink.Deleter's. Its errors are Delete's.
-func (c *Client) MarkStale(ctx context.Context, cp sink.Copy, ttl time.Duration, w sink.Waiter) error {
+func (c *Client) MarkStale(ctx context.Context, _ sink.Lane, cp sink.Copy, ttl time.Duration, w sink.Waiter) error {
 	if ttl < sink.MinStale || ttl > sink.MaxStale {
 		ttl = 0
 	}
 	return c.queue(ctx, cp, uint8(ttl/time.Second), w)
 }
+
+// Probe is sink.Deleter's.
+func (c *Client) Probe(node string, w sink.Waiter) { w.Acked(sink.Copy{Node: node}, nil) }
 
 func (c *Client) queue(ctx context.Context, cp sink.Copy, stale uint8, w sink.Waiter) error {
 	select {

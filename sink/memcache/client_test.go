@@ -118,7 +118,7 @@ func deleteAll(t *testing.T, c *Client, node string, keys []string) acks {
 	t.Helper()
 	w := make(acks, 2*len(keys)+1)
 	for _, key := range keys {
-		if err := c.Delete(t.Context(), sink.Copy{Node: node, Key: key}, w); err != nil {
+		if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: node, Key: key}, w); err != nil {
 			t.Fatalf("Delete(%s): %v", key, err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestH1_KeysThatNoCommandCanCarryNeverReachTheWire(t *testing.T) {
 		}
 		w := make(acks, 100)
 		for _, key := range append(bad, "good", long) {
-			if err := c.Delete(t.Context(), sink.Copy{Node: node.Addr(), Key: key}, w); err != nil {
+			if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: node.Addr(), Key: key}, w); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -230,7 +230,7 @@ func TestH3_ConnectionsAreCapped(t *testing.T) {
 		for i := range 200 {
 			callers.Go(func() {
 				for _, key := range keys[i*10 : i*10+10] {
-					if err := c.Delete(t.Context(), sink.Copy{Node: node.Addr(), Key: key}, w); err != nil {
+					if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: node.Addr(), Key: key}, w); err != nil {
 						t.Error(err)
 					}
 				}
@@ -276,7 +276,7 @@ func TestQueueFullThenDrains(t *testing.T) {
 		full := 0
 		for err := error(nil); err == nil; full++ {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			err = c.Delete(ctx, sink.Copy{Node: node.Addr(), Key: fmt.Sprint("k", full)}, w)
+			err = c.Delete(ctx, sink.Live, sink.Copy{Node: node.Addr(), Key: fmt.Sprint("k", full)}, w)
 			cancel()
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
@@ -286,7 +286,7 @@ func TestQueueFullThenDrains(t *testing.T) {
 			t.Fatalf("the queue of 500 bytes took %d deletes: %+v", full-1, st)
 		}
 		waiting := make(chan error)
-		go func() { waiting <- c.Delete(t.Context(), sink.Copy{Node: node.Addr(), Key: "last"}, w) }()
+		go func() { waiting <- c.Delete(t.Context(), sink.Live, sink.Copy{Node: node.Addr(), Key: "last"}, w) }()
 		node.Intercept(nil)
 		if err := <-waiting; err != nil {
 			t.Fatal(err)
@@ -323,7 +323,7 @@ func TestEndWhileRetrying(t *testing.T) {
 			blocked := make(chan error)
 			go func() {
 				for {
-					if err := c.Delete(t.Context(), sink.Copy{Node: addr, Key: "k"}, w); err != nil {
+					if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: addr, Key: "k"}, w); err != nil {
 						blocked <- err
 						return
 					}

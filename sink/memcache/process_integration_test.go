@@ -139,7 +139,7 @@ func TestH3_MemcachedWithFewConnections(t *testing.T) {
 			for j := range 200 {
 				clients.Go(func() {
 					for _, key := range mine[j*5 : j*5+5] {
-						if err := c.Delete(t.Context(), sink.Copy{Node: node.Addr, Key: key}, w); err != nil {
+						if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: node.Addr, Key: key}, w); err != nil {
 							t.Error(err)
 						}
 					}

@@ -61,7 +61,7 @@ func markAll(t *testing.T, c *Client, node string, keys []string, ttl time.Durat
 	t.Helper()
 	w := make(acks, 2*len(keys)+1)
 	for _, key := range keys {
-		if err := c.MarkStale(t.Context(), sink.Copy{Node: node, Key: key}, ttl, w); err != nil {
+		if err := c.MarkStale(t.Context(), sink.Live, sink.Copy{Node: node, Key: key}, ttl, w); err != nil {
 			t.Fatalf("MarkStale(%s): %v", key, err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestAMarkThatIsNotKnownBecomesADelete(t *testing.T) {
 func TestMarkStaleOnAClosedClient(t *testing.T) {
 	c := New(Options{}, slog.New(slog.DiscardHandler))
 	close(c.closed)
-	if err := c.MarkStale(t.Context(), sink.Copy{Node: "n:1", Key: "k"}, time.Second, make(acks, 1)); err != ErrClosed {
+	if err := c.MarkStale(t.Context(), sink.Live, sink.Copy{Node: "n:1", Key: "k"}, time.Second, make(acks, 1)); err != ErrClosed {
 		t.Errorf("got %v", err)
 	}
 }

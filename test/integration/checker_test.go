@@ -220,7 +220,7 @@ type issued struct {
 	copy   sink.Copy
 }
 
-func (l *leavingOut) Delete(ctx context.Context, c sink.Copy, w sink.Waiter) error {
+func (l *leavingOut) Delete(ctx context.Context, lane sink.Lane, c sink.Copy, w sink.Waiter) error {
 	l.mu.Lock()
 	l.rounds[issued{w, c}]++
 	round := l.rounds[issued{w, c}]
@@ -229,7 +229,7 @@ func (l *leavingOut) Delete(ctx context.Context, c sink.Copy, w sink.Waiter) err
 		w.Acked(c, nil)
 		return nil
 	}
-	return l.Deleter.Delete(ctx, c, w)
+	return l.Deleter.Delete(ctx, lane, c, w)
 }
 
 // afterOnly maps the after image alone.
