@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -45,6 +46,13 @@ type Replica struct {
 	Addr    string `json:"addr"`
 	Zone    string `json:"zone,omitempty"`
 	Seeding bool   `json:"seeding"` // being filled from another node: values travel from copy to copy
+}
+
+// Seeding says that a replica of the record is being filled from another node.
+func (r *Record) Seeding() bool {
+	return slices.ContainsFunc(r.Shards, func(s Shard) bool {
+		return slices.ContainsFunc(s.Replicas, func(r Replica) bool { return r.Seeding })
+	})
 }
 
 // UnmarshalJSONFrom tells a weight left out (1) from a weight of 0 (an error).

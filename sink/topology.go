@@ -66,6 +66,9 @@ func (t *Topology) KeyPrefix() string { return t.record.KeyPrefix }
 // HasPrevious says that a resize is under way: clients read new owners, then old, and may carry values between them.
 func (t *Topology) HasPrevious() bool { return t.before != nil }
 
+// Seeding says that a replica is being filled from another node.
+func (t *Topology) Seeding() bool { return t.record.Seeding() }
+
 // Nodes are the distinct addresses of the record and its previous, sorted. Read only.
 func (t *Topology) Nodes() []string { return t.nodes }
 

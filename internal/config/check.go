@@ -22,6 +22,7 @@ const (
 	DefaultPartitions  = 8
 	DefaultMaxTTL      = 24 * time.Hour
 	DefaultSettle      = time.Second
+	DefaultRingLag     = time.Minute
 	DefaultConnections = 2
 	DefaultQueue       = 8 << 20
 	DefaultTimeout     = time.Second
@@ -35,6 +36,7 @@ func (c *Config) setDefaults(dir string) {
 	def(&c.Kafka.Partitions, DefaultPartitions)
 	def(&c.Cache.MaxTTL, DefaultMaxTTL)
 	def(&c.Cache.Settle, DefaultSettle)
+	def(&c.Cache.Ring.Lag, DefaultRingLag)
 	def(&c.Cache.Protocol, "meta")
 	def(&c.Cache.Node.Connections, DefaultConnections)
 	def(&c.Cache.Node.Queue, DefaultQueue)
@@ -121,7 +123,7 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	for _, d := range []struct {
 		path  string
 		value time.Duration
-	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.node", c.Cache.Node.Timeout}, {"replay.window", c.Replay.Window}} {
+	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.ring.lag", c.Cache.Ring.Lag}, {"cache.node", c.Cache.Node.Timeout}, {"replay.window", c.Replay.Window}} {
 		if d.value < 0 {
 			add(d.path, "a duration of %s is negative", d.value)
 		}

@@ -52,6 +52,10 @@ type Ring struct {
 	File    string `yaml:"file"`     // the ring record as a JSON file
 	HotFile string `yaml:"hot_file"` // hot keys as a JSON file; only with file; default none
 	Etcd    *Etcd  `yaml:"etcd"`
+
+	// Lag is how long a client may take to see a new ring record; default 1m. So long after a resize somebody may still carry values from
+	// old owners to new ones.
+	Lag time.Duration `yaml:"lag"`
 }
 
 // Etcd is the manager's etcd.

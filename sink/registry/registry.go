@@ -14,6 +14,16 @@ type View struct {
 	// Confirmed is a moment at which the registry held what Topology and Hot say: nothing newer had been written by then.
 	// It stands still while the registry cannot be reached or holds a ring record that is not the one in use.
 	Confirmed time.Time
+	// Carried is a moment until which clients that had yet to see a newer record may have carried values from node to node, or a node
+	// seeded another: ring.lag after the last one at which previous stood, or a replica was seeding, as far as is known. It says nothing of
+	// what stands now. Zero: long ago.
+	Carried time.Time
+}
+
+// Carrying says that somebody may carry values from copy to copy at now, so that one delete is not enough: previous stands or a replica
+// is seeding, or did so within ring.lag + settle.
+func (v *View) Carrying(now time.Time, settle time.Duration) bool {
+	return v.Topology.HasPrevious() || v.Topology.Seeding() || now.Before(v.Carried.Add(settle))
 }
 
 // Watcher follows one source of ring and hot keys.
