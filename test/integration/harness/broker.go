@@ -32,18 +32,27 @@ type Broker struct {
 // may do all.
 func NewBroker(t testing.TB, secured string) *Broker {
 	t.Helper()
+	addr, controller := FreeAddr(t), FreeAddr(t)
+	conf := fmt.Sprintf("listeners=PLAINTEXT://%s,CONTROLLER://%s\nadvertised.listeners=PLAINTEXT://%s\ncontroller.quorum.voters=1@%s\n",
+		addr, controller, addr, controller)
+	if secured != "" {
+		conf += fmt.Sprintf(securedSettings, addr, controller, secured, addr, secured)
+	}
+	b := newBroker(t, addr, conf)
+	b.Start()
+	return b
+}
+
+// newBroker makes a broker that does not run yet. conf are settings that come after those of ./dev's, and win.
+func newBroker(t testing.TB, addr, conf string) *Broker {
+	t.Helper()
 	dir := t.TempDir()
-	b := &Broker{Addr: FreeAddr(t), t: t, conf: filepath.Join(dir, "server.properties")}
+	b := &Broker{Addr: addr, t: t, conf: filepath.Join(dir, "server.properties")}
 	settings, err := os.ReadFile(filepath.Join(services.Root(), "deploy", "local", "kafka.properties"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	controller := FreeAddr(t)
-	conf := fmt.Sprintf("%s\nlisteners=PLAINTEXT://%s,CONTROLLER://%s\nadvertised.listeners=PLAINTEXT://%s\ncontroller.quorum.voters=1@%s\nlog.dirs=%s\n",
-		settings, b.Addr, controller, b.Addr, controller, filepath.Join(dir, "data"))
-	if secured != "" {
-		conf += fmt.Sprintf(securedSettings, b.Addr, controller, secured, b.Addr, secured)
-	}
+	conf = fmt.Sprintf("%s\nlog.dirs=%s\n%s", settings, filepath.Join(dir, "data"), conf)
 	if err := os.WriteFile(b.conf, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +62,6 @@ func NewBroker(t testing.TB, secured string) *Broker {
 	if out, err := b.java("kafka.tools.StorageTool", "format", "-t", "aW52YWxpZGF0b3ItZGV2MA", "-c", b.conf).CombinedOutput(); err != nil {
 		t.Fatalf("formatting a broker's folder: %v\n%s", err, out)
 	}
-	b.Start()
 	t.Cleanup(func() {
 		b.Stop()
 		if t.Failed() {
@@ -87,16 +95,27 @@ func (b *Broker) java(class string, args ...string) *exec.Cmd {
 // Start starts it and waits until it answers.
 func (b *Broker) Start() {
 	b.t.Helper()
-	b.cmd = b.java("kafka.Kafka", b.conf)
-	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
-	if err := b.cmd.Start(); err != nil {
+	b.Launch()
+	b.awaitAnswer()
+}
+
+// Launch is Start that does not wait.
+func (b *Broker) Launch() {
+	b.t.Helper()
+	cmd, ended := b.java("kafka.Kafka", b.conf), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = b.log, b.log
+	if err := cmd.Start(); err != nil {
 		b.t.Fatalf("starting a broker: %v", err)
 	}
-	b.ended = make(chan struct{})
+	b.cmd, b.ended = cmd, ended
 	go func() {
-		b.cmd.Wait()
-		close(b.ended)
+		cmd.Wait()
+		close(ended)
 	}()
+}
+
+func (b *Broker) awaitAnswer() {
+	b.t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr))
 	if err != nil {
 		b.t.Fatal(err)
@@ -112,6 +131,9 @@ func (b *Broker) Start() {
 
 // Stop ends it as SIGKILL does.
 func (b *Broker) Stop() {
+	if b.cmd == nil {
+		return
+	}
 	b.cmd.Process.Kill()
 	<-b.ended
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,52 +12,44 @@ import (
 	"time"
 )
 
-// Node is a memcached process of a test's own. Its methods speak the meta protocol over one connection, a command at a
-// time, and are an independent check of what the pipeline did.
-type Node struct {
-	Addr string
-	cmd  *exec.Cmd
+// Conn is one connection to a memcached, made when it is first needed and again after an error. It speaks the meta protocol, a command at
+// a time, and is an independent check of what the pipeline did.
+type Conn struct {
+	addr     string
+	patience time.Duration // for one answer
 
 	mu sync.Mutex
 	c  net.Conn
 	r  *bufio.Reader
 }
 
-// StartNodes starts n memcached processes and ends them with the test.
-func StartNodes(t testing.TB, n int) []*Node {
-	t.Helper()
-	nodes := make([]*Node, n)
-	for i := range nodes {
-		nodes[i] = startNode(t)
-	}
-	return nodes
+// Dial makes a Conn that waits long for its answers, so that whoever fills a copy knows how that ended. It connects at once.
+func Dial(addr string) (*Conn, error) {
+	c := &Conn{addr: addr, patience: Patience}
+	return c, c.connect()
 }
 
-func startNode(t testing.TB) *Node {
-	t.Helper()
-	addr := FreeAddr(t)
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command("memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-m", "32", "-u", "nobody")
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting memcached: %v", err)
+func (n *Conn) connect() error {
+	c, err := net.DialTimeout("tcp", n.addr, 5*time.Second)
+	if err != nil {
+		return err
 	}
-	node := &Node{Addr: addr, cmd: cmd}
-	t.Cleanup(func() {
-		if node.c != nil {
-			node.c.Close()
-		}
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	Await(t, "memcached at "+addr, func() (bool, string) {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			return false, err.Error()
-		}
-		node.c, node.r = c, bufio.NewReader(c)
-		return true, ""
-	})
-	return node
+	n.c, n.r = c, bufio.NewReader(c)
+	return nil
+}
+
+// Close lets go of the connection.
+func (n *Conn) Close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hangUp()
+}
+
+func (n *Conn) hangUp() {
+	if n.c != nil {
+		n.c.Close()
+		n.c = nil
+	}
 }
 
 // FreeAddr is an address of this machine where nobody listens now.
@@ -81,12 +72,17 @@ type Hit struct {
 }
 
 // Get reads a key plainly.
-func (n *Node) Get(key string) (Hit, error) { return n.get("mg " + key + " v c\r\n") }
+func (n *Conn) Get(key string) (Hit, error) { return n.get("mg " + key + " v c\r\n") }
 
 // Lease reads a key, and on a miss takes or meets a lease of 30 s.
-func (n *Node) Lease(key string) (Hit, error) { return n.get("mg " + key + " v c N30\r\n") }
+func (n *Conn) Lease(key string) (Hit, error) { return n.LeaseFor(key, 30*time.Second) }
 
-func (n *Node) get(command string) (Hit, error) {
+// LeaseFor is Lease for another time, in whole seconds.
+func (n *Conn) LeaseFor(key string, d time.Duration) (Hit, error) {
+	return n.get(fmt.Sprintf("mg %s v c N%d\r\n", key, d/time.Second))
+}
+
+func (n *Conn) get(command string) (Hit, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	line, err := n.say(command)
@@ -95,16 +91,17 @@ func (n *Node) get(command string) (Hit, error) {
 	}
 	f := strings.Fields(line)
 	if len(f) < 2 || f[0] != "VA" {
-		return Hit{}, fmt.Errorf("%s answered %q", n.Addr, line)
+		return Hit{}, fmt.Errorf("%s answered %q", n.addr, line)
 	}
 	size, err := strconv.Atoi(f[1])
 	if err != nil {
-		return Hit{}, fmt.Errorf("%s answered %q", n.Addr, line)
+		return Hit{}, fmt.Errorf("%s answered %q", n.addr, line)
 	}
 	value := make([]byte, size+2)
 	for read := 0; read < len(value); {
 		m, err := n.r.Read(value[read:])
 		if err != nil {
+			n.hangUp()
 			return Hit{}, err
 		}
 		read += m
@@ -126,17 +123,17 @@ func (n *Node) get(command string) (Hit, error) {
 }
 
 // Set stores a value plainly.
-func (n *Node) Set(key, value string) error {
+func (n *Conn) Set(key, value string) error {
 	_, err := n.store(fmt.Sprintf("ms %s %d\r\n%s\r\n", key, len(value), value))
 	return err
 }
 
 // Fill stores a value under a lease, and reports whether the lease still held.
-func (n *Node) Fill(key, value string, cas uint64) (bool, error) {
+func (n *Conn) Fill(key, value string, cas uint64) (bool, error) {
 	return n.store(fmt.Sprintf("ms %s %d C%d\r\n%s\r\n", key, len(value), cas, value))
 }
 
-func (n *Node) store(command string) (bool, error) {
+func (n *Conn) store(command string) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	line, err := n.say(command)
@@ -149,11 +146,11 @@ func (n *Node) store(command string) (bool, error) {
 	case "NS", "EX", "NF":
 		return false, nil
 	}
-	return false, fmt.Errorf("%s answered %q", n.Addr, line)
+	return false, fmt.Errorf("%s answered %q", n.addr, line)
 }
 
 // Delete removes a key, as a reader does with a fill that came too late.
-func (n *Node) Delete(key string) error {
+func (n *Conn) Delete(key string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, err := n.say("md " + key + "\r\n")
@@ -161,12 +158,12 @@ func (n *Node) Delete(key string) error {
 }
 
 // SetAll stores one value under many keys.
-func (n *Node) SetAll(keys []string, value string) error {
+func (n *Conn) SetAll(keys []string, value string) error {
 	return n.all(keys, func(k string) string { return fmt.Sprintf("ms %s %d q\r\n%s\r\n", k, len(value), value) }, nil)
 }
 
 // Present are those of the keys that have a value, or a lease.
-func (n *Node) Present(keys []string) ([]string, error) {
+func (n *Conn) Present(keys []string) ([]string, error) {
 	var out []string
 	err := n.all(keys, func(k string) string { return "mg " + k + " k q\r\n" }, func(line string) bool {
 		key, ok := strings.CutPrefix(line, "HD k")
@@ -177,7 +174,7 @@ func (n *Node) Present(keys []string) ([]string, error) {
 }
 
 // all sends a quiet command a key. What is answered goes to line, which says whether it was well-formed.
-func (n *Node) all(keys []string, command func(string) string, line func(string) bool) error {
+func (n *Conn) all(keys []string, command func(string) string, line func(string) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for batch := range slices.Chunk(keys, 500) {
@@ -188,7 +185,7 @@ func (n *Node) all(keys []string, command func(string) string, line func(string)
 		answer, err := n.say(b.String() + "mn\r\n")
 		for ; err == nil && answer != "MN"; answer, err = n.line() {
 			if line == nil || !line(answer) {
-				return fmt.Errorf("%s answered %q", n.Addr, answer)
+				return fmt.Errorf("%s answered %q", n.addr, answer)
 			}
 		}
 		if err != nil {
@@ -198,15 +195,24 @@ func (n *Node) all(keys []string, command func(string) string, line func(string)
 	return nil
 }
 
-func (n *Node) say(command string) (string, error) {
-	n.c.SetDeadline(time.Now().Add(10 * time.Second))
+func (n *Conn) say(command string) (string, error) {
+	if n.c == nil {
+		if err := n.connect(); err != nil {
+			return "", err
+		}
+	}
+	n.c.SetDeadline(time.Now().Add(n.patience))
 	if _, err := n.c.Write([]byte(command)); err != nil {
+		n.hangUp()
 		return "", err
 	}
 	return n.line()
 }
 
-func (n *Node) line() (string, error) {
+func (n *Conn) line() (string, error) {
 	line, err := n.r.ReadString('\n')
+	if err != nil {
+		n.hangUp()
+	}
 	return strings.TrimRight(line, "\r\n"), err
 }

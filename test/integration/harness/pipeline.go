@@ -106,6 +106,20 @@ func (p *Pipeline) yaml(o Options) string {
 	return b.String()
 }
 
+// Variant writes the configuration a second time, each old text replaced by the new one that follows it, and returns the file.
+func (p *Pipeline) Variant(name string, oldnew ...string) string {
+	p.t.Helper()
+	text, err := os.ReadFile(p.File)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	file := filepath.Join(p.Dir, name+".yaml")
+	if err := os.WriteFile(file, []byte(strings.NewReplacer(oldnew...).Replace(string(text))), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	return file
+}
+
 // Source is the name of a database's source.
 func (p *Pipeline) Source(k Kind) string { return p.ID + "-" + string(k) }
 
@@ -166,8 +180,18 @@ func (p *Pipeline) Publish(r sink.Record) {
 // Hot enters a key into the hot-key registry.
 func (p *Pipeline) Hot(key string, copies int) {
 	p.t.Helper()
-	p.put("hot/"+strings.ReplaceAll(key, ":", "%3A"), fmt.Sprintf(`{"copies": %d}`, copies))
+	p.put(hotName(key), fmt.Sprintf(`{"copies": %d}`, copies))
 }
+
+// Cool takes a key out of the hot-key registry.
+func (p *Pipeline) Cool(key string) {
+	p.t.Helper()
+	if _, err := p.etcd.Delete(p.t.Context(), "/"+p.ID+"/"+hotName(key)); err != nil {
+		p.t.Fatalf("taking %s out of etcd: %v", key, err)
+	}
+}
+
+func hotName(key string) string { return "hot/" + strings.ReplaceAll(key, ":", "%3A") }
 
 func (p *Pipeline) put(name, value string) {
 	p.t.Helper()

@@ -111,6 +111,17 @@ func (p *Process) Terminate() {
 	}
 }
 
+// Leave asks the process to end, as SIGTERM does, and does not wait. Left waits until it has ended, with exit code 0.
+func (p *Process) Leave() { p.cmd.Process.Signal(syscall.SIGTERM) }
+
+// Left waits for what Leave asked for.
+func (p *Process) Left() {
+	p.t.Helper()
+	if code := p.Wait(); code != 0 {
+		p.t.Errorf("%s after SIGTERM: exit code %d", p.name, code)
+	}
+}
+
 // Wait waits until the process ends by itself, and returns its exit code.
 func (p *Process) Wait() int {
 	p.t.Helper()
