@@ -18,7 +18,7 @@ type Ring struct {
 	owners []int32
 }
 
-// NewRing places the shards on a ring. Where two shards have a point of the same hash, the lower id (by bytes) owns it,
+// NewRing places the shards on a ring of kind points160. Where two shards have a point of the same hash, the lower id (by bytes) owns it,
 // whatever their order in the record: all workers agree, also over a record that was sorted anew.
 func NewRing(shards []Shard) *Ring {
 	var points []point
@@ -37,8 +37,16 @@ type point struct {
 }
 
 func assemble(shards []Shard, points []point) *Ring {
+	return ringOf(points, func(a, b point) int { return cmp.Compare(shards[a.shard].ID, shards[b.shard].ID) })
+}
+
+// ringOf sorts the points. tie says which of two with one hash comes first, and so owns it.
+func ringOf(points []point, tie func(a, b point) int) *Ring {
 	slices.SortFunc(points, func(a, b point) int {
-		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(shards[a.shard].ID, shards[b.shard].ID))
+		if a.hash != b.hash {
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return tie(a, b)
 	})
 	r := &Ring{hashes: make([]int64, len(points)), owners: make([]int32, len(points))}
 	for i, p := range points {
@@ -49,18 +57,21 @@ func assemble(shards []Shard, points []point) *Ring {
 
 // Owner is the index, in the slice given to NewRing, of the shard that owns hash: that of the first point at or after it,
 // wrapping. The ring must have a point.
-func (r *Ring) Owner(hash int64) int {
-	i, _ := slices.BinarySearch(r.hashes, hash)
-	if i == len(r.hashes) {
-		i = 0
+func (r *Ring) Owner(hash int64) int { return int(r.owners[atOrAfter(r.hashes, hash)]) }
+
+// atOrAfter is the index of the first of sorted hashes that is not below hash, or 0 where all are.
+func atOrAfter(hashes []int64, hash int64) int {
+	i, _ := slices.BinarySearch(hashes, hash)
+	if i == len(hashes) {
+		return 0
 	}
-	return int(r.owners[i])
+	return i
 }
 
 // Points is how many points the ring has.
 func (r *Ring) Points() int { return len(r.hashes) }
 
-// Hash places a wire key on the ring: the first 8 bytes of its MD5, big-endian, signed.
+// Hash places a wire key on a ring of kind points160: the first 8 bytes of its MD5, big-endian, signed.
 func Hash(wire string) int64 {
 	var buf [MaxKeyLen]byte // a key that fits stays on the stack
 	return hashBytes(append(buf[:0], wire...))

@@ -29,8 +29,8 @@ func (r *Record) validate() *RecordError {
 	if r.Epoch < 1 {
 		return fault("/epoch", fmt.Sprintf("the epoch is missing or below 1 (%d)", r.Epoch), "number records from 1 and raise it with each")
 	}
-	if r.Kind != KindPoints160 {
-		return fault("/kind", fmt.Sprintf("ring kind %q is not supported yet", r.Kind), `use "points160"`)
+	if e := r.validateKind(); e != nil {
+		return e
 	}
 	if i := badKeyByte(r.KeyPrefix); i >= 0 {
 		return fault("/key_prefix", fmt.Sprintf("byte %d is 0x%02x, a space or a control byte", i+1, r.KeyPrefix[i]),
@@ -40,7 +40,7 @@ func (r *Record) validate() *RecordError {
 		return fault("/key_prefix", fmt.Sprintf("it is %d bytes long and leaves no room for a key", len(r.KeyPrefix)),
 			fmt.Sprintf("prefix and key have %d bytes together", MaxKeyLen))
 	}
-	if e := validateShards("/shards", r.Shards); e != nil {
+	if e := validateShards("/shards", r.Kind, r.Shards); e != nil {
 		return e
 	}
 	if r.Previous == nil {
@@ -50,16 +50,16 @@ func (r *Record) validate() *RecordError {
 		return fault("/previous/epoch", fmt.Sprintf("previous epoch %d is not between 1 and %d", p, r.Epoch-1),
 			"write the epoch of the ring that was replaced")
 	}
-	return validateShards("/previous/shards", r.Previous.Shards)
+	return validateShards("/previous/shards", r.Kind, r.Previous.Shards)
 }
 
 // validateShards takes nodes that serve several shards: a node promoted for one and replica of another is normal.
-func validateShards(at jsontext.Pointer, shards []Shard) *RecordError {
+func validateShards(at jsontext.Pointer, kind string, shards []Shard) *RecordError {
 	if len(shards) == 0 {
 		return fault(at, "there are no shards", "list at least one")
 	}
 	weight := 0
-	seen := make(map[string]int, len(shards))
+	seen, labels := make(map[string]int, len(shards)), make(map[string]int, len(shards))
 	for i := range shards {
 		s := &shards[i]
 		here := at.AppendToken(strconv.Itoa(i))
@@ -69,6 +69,9 @@ func validateShards(at jsontext.Pointer, shards []Shard) *RecordError {
 		}
 		seen[s.ID] = i
 		if e := validateShard(here, s); e != nil {
+			return about(s, e)
+		}
+		if e := validateServer(here, kind, s, labels, i); e != nil {
 			return about(s, e)
 		}
 		if weight += s.Weight; weight > maxRingWeight {
