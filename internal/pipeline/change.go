@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -13,17 +14,20 @@ import (
 
 // change is one record that owes deletes, from its first round until its last is acknowledged.
 //
-// The partition's goroutine owns it, except that node goroutines count down left; whoever brings left to zero hands the
-// change back through partition.acknowledged.
+// Its track's goroutine owns it, except that node goroutines count down left; whoever brings left to zero hands the
+// change back through track.acknowledged.
 type change struct {
-	p        *partition
+	t        *track
 	offset   int64
 	keys     []mapping.Key
 	snapshot *Snapshot // under which it was mapped
+	lane     sink.Lane
+	late     bool      // when it was taken it was so old that one round may be enough
+	issued   time.Time // when the first round was
 	round    int       // the round that was issued last, from 1
 	rounds   int       // how many it gets
 	left     atomic.Int64
-	due      time.Time // when the next round is issued
+	due      time.Time // when the next round is issued: settle after the last acknowledgement
 	finished bool
 
 	requests  []changelog.RefreshRequest // written after the last round
@@ -44,6 +48,10 @@ const (
 	resizeRounds = 3
 )
 
+// lateBy is how much longer than settle after a change its first round must be issued for one to be enough: as long as a commit may wait
+// for a replica before it shows, and as clocks may differ.
+const lateBy = 15 * time.Second
+
 func roundsUnder(s *Snapshot) int {
 	if s.View.Topology.HasPrevious() {
 		return resizeRounds
@@ -52,10 +60,16 @@ func roundsUnder(s *Snapshot) int {
 }
 
 // issue queues one round: every copy of every key under the change's own snapshot and under today's, to be deleted or marked
-// stale. It returns when all copies are queued, or with ctx's error.
+// stale. It returns when all copies are queued or owed, or with ctx's error. A copy that is not sent is in its node's debt before it
+// counts as done.
 func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf []sink.Copy) ([]sink.Copy, error) {
 	c.round++
+	if c.round == 1 {
+		c.issued = time.Now()
+	}
 	c.rounds = max(c.rounds, roundsUnder(today))
+	ledger := c.t.p.ledger
+	open := ledger.openNodes()
 	copies := buf[:0]
 	c.left.Store(1) // one more than there are: the round is not complete before the last copy is queued
 	for _, k := range c.keys {
@@ -63,12 +77,22 @@ func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf
 		copies = c.appendCopies(copies, k, today)
 		c.left.Add(int64(len(copies) - first))
 		for _, cp := range copies[first:] {
-			if err := c.send(ctx, d, cp, k.Template.StaleFor); err != nil {
+			if _, is := open[cp.Node]; is && ledger.withhold(cp.Node, c.offset) {
+				c.down()
+				continue
+			}
+			err := c.send(ctx, d, cp, k.Template.StaleFor)
+			switch {
+			case err == nil:
+			case isOff(err):
+				c.t.p.owe(cp.Node, c.offset, c.lane)
+				c.down()
+			default:
 				return copies, err
 			}
 		}
 	}
-	if c.p.w.opts.Observer != nil {
+	if c.t.p.w.opts.Observer != nil {
 		c.copies = append([]sink.Copy(nil), copies...)
 	}
 	c.down()
@@ -87,15 +111,19 @@ func (c *change) appendCopies(dst []sink.Copy, k mapping.Key, today *Snapshot) [
 // send does what the key's template says: it is the mapping that knows whether the readers heed a stale mark.
 func (c *change) send(ctx context.Context, d sink.Deleter, cp sink.Copy, staleFor time.Duration) error {
 	if staleFor > 0 {
-		return d.MarkStale(ctx, sink.Live, cp, staleFor, c)
+		return d.MarkStale(ctx, c.lane, cp, staleFor, c)
 	}
-	return d.Delete(ctx, sink.Live, cp, c)
+	return d.Delete(ctx, c.lane, cp, c)
 }
 
 // Acked implements sink.Waiter.
 func (c *change) Acked(cp sink.Copy, err error) {
-	if err != nil {
-		c.p.refuse(c, cp, err) // parked by the partition before the change counts as done
+	switch {
+	case err == nil:
+	case isOff(err):
+		c.t.p.owe(cp.Node, c.offset, c.lane) // before the copy counts as done
+	default:
+		c.t.refuse(c, cp, err) // parked by the track before the copy counts as done
 		return
 	}
 	c.down()
@@ -103,6 +131,15 @@ func (c *change) Acked(cp sink.Copy, err error) {
 
 func (c *change) down() {
 	if c.left.Add(-1) == 0 {
-		c.p.acknowledged(c)
+		c.t.acknowledged(c)
 	}
+}
+
+// isOff reports whether err says that a node is off the live path.
+func isOff(err error) bool {
+	if _, is := err.(*sink.OffError); is {
+		return true
+	}
+	var off *sink.OffError
+	return errors.As(err, &off)
 }

@@ -31,11 +31,11 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 		if err := p.park(ctx, *r, "undecodable", err); err != nil {
 			return err
 		}
-		p.window.take(r.Offset, nil)
+		p.live.window.take(r.Offset, nil)
 		return nil
 	case ignored != "":
 		m.ignored.WithLabelValues(ignored).Inc()
-		p.window.take(r.Offset, nil)
+		p.live.window.take(r.Offset, nil)
 		return nil
 	}
 	m.changes.Inc()
@@ -47,14 +47,14 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if err := p.emptied(ctx, r, row); err != nil {
 		return err
 	}
-	c := &change{p: p, offset: r.Offset, snapshot: today, rounds: plainRounds}
+	c := p.newChange(r, row, today)
 	if c.keys, err = p.checked(today); err != nil {
 		if err := p.park(ctx, *r, "bad_key", err); err != nil {
 			return err
 		}
 	}
 	if len(c.keys) == 0 {
-		p.window.take(r.Offset, nil)
+		p.live.window.take(r.Offset, nil)
 		return nil
 	}
 	if p.w.opts.Observer != nil {
@@ -65,8 +65,20 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if !row.CommitTime.IsZero() {
 		m.lag.Observe(time.Since(row.CommitTime).Seconds())
 	}
-	p.window.take(r.Offset, c)
-	return p.issue(ctx, c, today)
+	p.live.window.take(r.Offset, c)
+	return p.live.issue(ctx, c, today)
+}
+
+// newChange is a change of the live path. What is old when it is taken may wait for room at its nodes: nothing of it is fresh.
+func (p *partition) newChange(r *changelog.Record, row *cdc.RowChange, today *Snapshot) *change {
+	c := &change{t: p.live, offset: r.Offset, snapshot: today, rounds: plainRounds}
+	now, o := time.Now(), &p.w.opts
+	if !r.Time.IsZero() && now.Sub(r.Time) > o.MaxLag {
+		c.lane = sink.Backlog
+	}
+	latest := now.Add(-o.Settle - lateBy)
+	c.late = !r.Time.IsZero() && r.Time.Before(latest) && !row.CommitTime.IsZero() && row.CommitTime.Before(latest)
+	return c
 }
 
 // decode reads a record into the partition's own memory, where it is good until the next. An observer keeps rows: it gets its own.

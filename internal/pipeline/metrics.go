@@ -9,12 +9,12 @@ import (
 // metrics are a worker's counters. Every label is of a closed set: words of ours, or names of sources, pools and mappings as the
 // configuration and the files have them.
 type metrics struct {
-	changes, keys, copies, refreshes, gaps      prometheus.Counter
-	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
-	truncates                                   *prometheus.CounterVec
-	lag                                         prometheus.Histogram
-	partitions                                  prometheus.Gauge
-	waiting                                     *prometheus.GaugeVec
+	changes, keys, copies, refreshes, gaps, late prometheus.Counter
+	ignored, skipped, undecided, shadow, parked  *prometheus.CounterVec
+	truncates                                    *prometheus.CounterVec
+	lag                                          prometheus.Histogram
+	partitions                                   prometheus.Gauge
+	waiting                                      *prometheus.GaugeVec
 }
 
 // newMetrics registers them; its error is a registry that has them already.
@@ -31,6 +31,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		copies:    counter("copies_total", "Deletes and stale marks of copies handed to nodes, all rounds."),
 		refreshes: counter("refresh_requests_total", "Requests to rebuild a key's value that were written."),
 		gaps:      counter("gaps_total", "Ranges of the log that were lost before they were read."),
+		late:      counter("late_rounds_total", "Second rounds that were left out: the first came long after the change, and nobody carried values."),
 		ignored:   vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
 		skipped:   vec("skipped_total", "Templates that gave no key for an image of a row.", "pool", "reason"),
 		undecided: vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
@@ -50,7 +51,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	var taken error
-	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.ignored, m.skipped, m.undecided, m.shadow,
+	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.ignored, m.skipped, m.undecided, m.shadow,
 		m.parked, m.truncates, m.lag, m.partitions, m.waiting} {
 		taken = errors.Join(taken, r.Register(c))
 	}

@@ -17,6 +17,8 @@ const (
 	// maxInFlight bounds the changes that one partition holds, most of them waiting out settle: at 1 s of settle it is also
 	// the most changes a second of one partition. A change with its keys takes some 300 bytes, so 10 MB a partition.
 	maxInFlight = 32 << 10
+	// maxWorkerFlight bounds those of all partitions of a worker.
+	maxWorkerFlight = 128 << 10
 	// takeAtOnce bounds the records taken between two looks at what was acknowledged.
 	takeAtOnce = 512
 	// A partition's fetches stop above pauseBytes of records that wait, and go on below resumeBytes.
@@ -24,54 +26,61 @@ const (
 	resumeBytes = 1 << 20
 )
 
-// partition is one partition's goroutine and what it shares with the group's poll loop and with the nodes' goroutines.
+// partition is one partition's goroutine and what it shares with the group's poll loop, with the nodes' goroutines and with its passes.
 type partition struct {
 	id      changelog.Partition
 	source  *Source
 	w       *Worker
-	decoder *envelope.Decoder
-	mapper  mapping.Mapper // of decoder
+	ledger  *ledger
+	journal *journal
+	least   Sight // nothing is issued under less
+	live    *track
 
 	// The goroutine's own.
-	window  window
-	later   queue     // in the order of due: all wait the same settle after an acknowledgement
-	acked   []*change // what settle took last, for its room
-	owed    refreshes
+	decoder *envelope.Decoder
+	mapper  mapping.Mapper // of decoder
 	scratch envelope.Scratch
 	result  mapping.Result
-	copies  []sink.Copy
 	retry   time.Time     // no record is taken before: the first that waits could not be decoded
 	pause   time.Duration // between the last two tries
 	waits   waiting
+	passes  passes
 
+	revision atomic.Uint64 // of what is kept beside the watermark
 	mark     atomic.Int64  // the watermark
+	taken    atomic.Int64  // one past the last record taken
 	draining atomic.Bool   // take no more records
 	wake     chan struct{} // 1: something below changed
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when run has returned
 
+	flow flow
+
 	mu struct { // guards what other goroutines add to
 		sync.Mutex
 		pending []changelog.Record
-		bytes   int // of pending
-		paused  bool
-		acked   []*change
-		refused []refusal
-		written []request // or not: their err says
+		bytes   int      // of pending
+		answers []string // nodes that answered a probe
 	}
 }
 
-type refusal struct {
-	c   *change
-	cp  sink.Copy
-	err error
-}
-
-func newPartition(w *Worker, s *Source, id changelog.Partition, start int64) *partition {
-	p := &partition{id: id, source: s, w: w, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	p.window.next = start
+// newPartition makes a partition that goes on where an earlier owner was. Its error is what that left, of which nothing may be passed over.
+func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was changelog.Restored) (*partition, error) {
+	state, err := parseState(was.State)
+	if err != nil {
+		return nil, err
+	}
+	p := &partition{id: id, source: s, w: w, least: state.Issued, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	p.ledger = newLedger(&p.revision, state.Debts)
+	p.journal = newJournal(&p.revision, w.opts.Window, w.opts.MaxTTL)
+	p.journal.mu.epoch, p.journal.mu.revision = state.Issued.Epoch, state.Issued.HotRevision
+	if err := p.journal.restore(time.Now(), state.Journal, was.Journal); err != nil {
+		return nil, err
+	}
+	p.live = newTrack(p, w.flight, p.wake, start)
 	p.mark.Store(start)
-	return p
+	p.taken.Store(start)
+	return p, nil
 }
 
 // run takes records, issues their rounds and moves the watermark until ctx ends, until it is drained, or until the nodes' client
@@ -81,13 +90,21 @@ func (p *partition) run(ctx context.Context) {
 	p.w.metrics.partitions.Inc()
 	defer p.w.metrics.partitions.Dec()
 	defer p.ended()
+	defer p.live.end()
+	if !p.begin(ctx) {
+		return
+	}
+	defer p.passes.stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		p.settle(ctx)
+		p.live.settle(ctx)
+		p.hear()
+		p.pay(ctx)
 		more, err := p.step(ctx)
-		p.mark.Store(p.window.mark())
-		if err != nil || ctx.Err() != nil || p.draining.Load() && p.window.inFlight() == 0 {
+		p.taken.Store(p.live.window.next)
+		p.mark.Store(p.live.mark())
+		if err != nil || ctx.Err() != nil || p.draining.Load() && p.live.window.inFlight() == 0 {
 			return
 		}
 		if more {
@@ -102,77 +119,52 @@ func (p *partition) run(ctx context.Context) {
 	}
 }
 
+// begin waits until the ring and the hot keys are at least those that an earlier owner issued under, and asks for what it left. It
+// reports whether ctx goes on.
+func (p *partition) begin(ctx context.Context) bool {
+	for told := false; ; told = true {
+		changed := p.w.opts.Snapshots.Changed()
+		v := p.w.opts.Snapshots.Current().View
+		if v.Topology.Epoch() >= p.least.Epoch && v.Hot.Revision() >= p.least.HotRevision {
+			break
+		}
+		if !told {
+			p.w.log.Warn("waiting for the ring record and the hot keys that this partition's last owner had: the partition takes no records before",
+				"topic", p.id.Topic, "partition", p.id.Number, "epoch", v.Topology.Epoch(), "wants_epoch", p.least.Epoch,
+				"hot_revision", v.Hot.Revision(), "wants_hot_revision", p.least.HotRevision)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+	p.ask(p.ledger.toAsk()...)
+	return ctx.Err() == nil
+}
+
 // idle is how long there is nothing to do, if nothing comes.
 func (p *partition) idle() time.Duration {
-	d := time.Hour
-	if p.later.len() > 0 {
-		d = time.Until(p.later.front().due)
-	}
+	d := p.live.idle(time.Hour)
 	if !p.retry.IsZero() && !p.closed() { // what opens it rouses the partition
 		d = min(d, time.Until(p.retry))
 	}
-	if len(p.owed.failed) > 0 {
-		d = min(d, time.Until(p.owed.again))
-	}
-	return d
+	return min(d, p.passes.idle())
 }
 
 // step issues the rounds that are due or, where none is, takes records. It reports whether there was anything to do; after an error
 // what it was doing is not safe, and the watermark never passes it.
 func (p *partition) step(ctx context.Context) (more bool, err error) {
-	if more, err = p.issueDue(ctx); more || err != nil {
+	if more, err = p.live.issueDue(ctx); more || err != nil {
 		return more, err
 	}
 	return p.take(ctx)
 }
 
-// settle moves acknowledged changes on: to their next round, to their refresh requests, or to the finished.
-func (p *partition) settle(ctx context.Context) {
-	p.mu.Lock()
-	acked, refused, written := p.mu.acked, p.mu.refused, p.mu.written
-	p.mu.acked, p.mu.refused, p.mu.written = p.acked[:0], nil, nil
-	p.mu.Unlock()
-	for _, r := range refused {
-		rec := changelog.Record{Offset: r.c.offset, Key: []byte(r.cp.Key)}
-		if p.park(ctx, rec, "refused", r.err) == nil {
-			r.c.down()
-		}
-	}
-	now := time.Now()
-	for _, c := range acked {
-		p.w.observe(c, now)
-		switch {
-		case c.round < c.rounds:
-			c.due = now.Add(p.w.opts.Settle)
-			p.later.push(c)
-		case len(c.requests) > 0:
-			p.askFor(ctx, c)
-		default:
-			c.finished = true
-		}
-	}
-	clear(acked)
-	p.acked = acked
-	for _, r := range written {
-		p.answered(r)
-	}
-	p.askAgain(ctx)
-}
-
-// issueDue issues the rounds that are due, and reports whether there were any.
-func (p *partition) issueDue(ctx context.Context) (any bool, err error) {
-	for now := time.Now(); p.later.len() > 0 && !p.later.front().due.After(now); any = true {
-		c := p.later.front()
-		p.later.pop()
-		if err := p.issue(ctx, c, p.w.opts.Snapshots.Current()); err != nil {
-			return true, err
-		}
-	}
-	return any, nil
-}
-
 // closed reports whether no record may be taken until something is acknowledged, or ever.
-func (p *partition) closed() bool { return p.draining.Load() || p.window.inFlight() >= maxInFlight }
+func (p *partition) closed() bool {
+	return p.draining.Load() || p.live.window.inFlight() >= maxInFlight
+}
 
 // take handles some of the records that wait, and reports whether it did.
 func (p *partition) take(ctx context.Context) (any bool, err error) {
@@ -180,7 +172,14 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 		return false, nil
 	}
 	p.retry = time.Time{}
-	records := p.next()
+	want := min(p.waiting(), takeAtOnce)
+	if want == 0 {
+		return false, nil
+	}
+	room := p.w.flight.take(want, p.wake)
+	held := p.live.window.inFlight()
+	defer func() { p.w.flight.give(room - (p.live.window.inFlight() - held)) }()
+	records := p.next(room)
 	defer clear(records) // they lie in the room of what waits
 	defer p.scratch.Reset()
 	for i := range records {
@@ -199,10 +198,17 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 	return len(records) > 0, nil
 }
 
-// next takes records off the pending ones.
-func (p *partition) next() []changelog.Record {
+// waiting is how many records wait.
+func (p *partition) waiting() int {
 	p.mu.Lock()
-	n := min(len(p.mu.pending), takeAtOnce)
+	defer p.mu.Unlock()
+	return len(p.mu.pending)
+}
+
+// next takes up to n records off the pending ones.
+func (p *partition) next(n int) []changelog.Record {
+	p.mu.Lock()
+	n = min(n, len(p.mu.pending))
 	out := p.mu.pending[:n:n]
 	if p.mu.pending = p.mu.pending[n:]; len(p.mu.pending) == 0 {
 		p.mu.pending = nil
@@ -210,14 +216,8 @@ func (p *partition) next() []changelog.Record {
 	for i := range out {
 		p.mu.bytes -= recordBytes(&out[i])
 	}
-	resume := p.mu.paused && p.mu.bytes < resumeBytes
-	if resume {
-		p.mu.paused = false
-	}
 	p.mu.Unlock()
-	if resume {
-		p.w.group.Resume(p.id)
-	}
+	p.regulate()
 	return out
 }
 
@@ -228,15 +228,33 @@ func (p *partition) add(rs []changelog.Record) {
 	for i := range rs {
 		p.mu.bytes += recordBytes(&rs[i])
 	}
-	pause := !p.mu.paused && p.mu.bytes > pauseBytes
-	if pause {
-		p.mu.paused = true
-	}
 	p.mu.Unlock()
-	if pause {
+	p.regulate()
+	rouse(p.wake)
+}
+
+// flow is whether a partition is fetched. It is locked over the call that changes it, so that of two goroutines which do, the later
+// call is the one that saw the later size.
+type flow struct {
+	sync.Mutex
+	paused bool
+}
+
+// regulate stops and starts the fetches.
+func (p *partition) regulate() {
+	p.flow.Lock()
+	defer p.flow.Unlock()
+	p.mu.Lock()
+	bytes := p.mu.bytes
+	p.mu.Unlock()
+	switch {
+	case !p.flow.paused && bytes > pauseBytes:
+		p.flow.paused = true
 		p.w.group.Pause(p.id)
+	case p.flow.paused && bytes < resumeBytes:
+		p.flow.paused = false
+		p.w.group.Resume(p.id)
 	}
-	p.rouse()
 }
 
 // recordBytes is what a record weighs in memory: its bytes and some for itself, so that empty ones are bounded too.
@@ -248,32 +266,40 @@ func recordBytes(r *changelog.Record) int {
 	return n
 }
 
-func (p *partition) rouse() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
+// hear closes the debts of nodes that have answered: what is issued from now on goes to them again.
+func (p *partition) hear() {
+	p.mu.Lock()
+	answers := p.mu.answers
+	p.mu.answers = nil
+	p.mu.Unlock()
+	for _, node := range answers {
+		p.ledger.answered(node, p.live.window.next)
 	}
 }
 
-// acknowledged is called when the last copy of a round is, mostly from a node's goroutine.
-func (p *partition) acknowledged(c *change) {
-	p.mu.Lock()
-	p.mu.acked = append(p.mu.acked, c)
-	p.mu.Unlock()
-	p.rouse()
+// owe puts what a node misses of offset in its debt. It is called from any goroutine, before the copy counts as done.
+func (p *partition) owe(node string, offset int64, lane sink.Lane) {
+	now, s := time.Now(), p.w.opts.Snapshots.Current()
+	p.journal.note(now, s, lane, offset)
+	if p.ledger.owe(node, offset, now, s) {
+		p.ask(node)
+	}
 }
 
-// refuse is called from a node's goroutine.
-func (p *partition) refuse(c *change, cp sink.Copy, err error) {
-	p.mu.Lock()
-	p.mu.refused = append(p.mu.refused, refusal{c, cp, err})
-	p.mu.Unlock()
-	p.rouse()
+// ask asks nodes for an answer, after which they are no longer off the live path.
+func (p *partition) ask(nodes ...string) {
+	for _, n := range nodes {
+		p.w.opts.Deleter.Probe(n, prober{p})
+	}
 }
 
-func (p *partition) issue(ctx context.Context, c *change, today *Snapshot) error {
-	copies, err := c.issue(ctx, p.w.opts.Deleter, today, p.copies)
-	p.copies = copies[:0]
-	p.w.metrics.copies.Add(float64(len(copies)))
-	return err
+// prober hands a node's answer to the partition's goroutine.
+type prober struct{ p *partition }
+
+// Acked implements sink.Waiter.
+func (a prober) Acked(c sink.Copy, _ error) {
+	a.p.mu.Lock()
+	a.p.mu.answers = append(a.p.mu.answers, c.Node)
+	a.p.mu.Unlock()
+	rouse(a.p.wake)
 }

@@ -21,7 +21,7 @@ type Refresher interface {
 	Request(ctx context.Context, r changelog.RefreshRequest, done func(error))
 }
 
-// refreshes are the requests of a partition that have to be written again. They belong to changes in flight, which bound them.
+// refreshes are the requests of a track that have to be written again. They belong to changes in flight, which bound them.
 type refreshes struct {
 	failed []request
 	again  time.Time     // when they are
@@ -112,31 +112,31 @@ func columnOf(row *cdc.RowChange, name string) (v cdc.Value) {
 
 // askFor writes a change's requests. It comes after the last round, so that none of this change's own deletes takes away what is
 // rebuilt; and the change is not finished, nor does the watermark pass it, before all of them are written.
-func (p *partition) askFor(ctx context.Context, c *change) {
+func (t *track) askFor(ctx context.Context, c *change) {
 	c.unwritten = len(c.requests)
 	for i := range c.requests {
-		p.ask(ctx, request{c: c, at: i})
+		t.ask(ctx, request{c: c, at: i})
 	}
 }
 
-func (p *partition) ask(ctx context.Context, q request) {
+func (t *track) ask(ctx context.Context, q request) {
 	r := &q.c.requests[q.at]
 	r.At = time.Now()
-	p.w.opts.Refresher.Request(ctx, *r, func(err error) {
+	t.p.w.opts.Refresher.Request(ctx, *r, func(err error) {
 		q.err = err
-		p.mu.Lock()
-		p.mu.written = append(p.mu.written, q)
-		p.mu.Unlock()
-		p.rouse()
+		t.mu.Lock()
+		t.mu.written = append(t.mu.written, q)
+		t.mu.Unlock()
+		rouse(t.wake)
 	})
 }
 
 // answered takes the end of one request's writing: one that failed is tried again after a pause, for ever.
-func (p *partition) answered(q request) {
-	o := &p.owed
+func (t *track) answered(q request) {
+	o := &t.owed
 	if q.err == nil {
 		o.pause = 0
-		p.w.metrics.refreshes.Inc()
+		t.p.w.metrics.refreshes.Inc()
 		q.c.unwritten--
 		q.c.finished = q.c.unwritten == 0
 		return
@@ -144,19 +144,19 @@ func (p *partition) answered(q request) {
 	if len(o.failed) == 0 {
 		o.pause = min(max(2*o.pause, retryMin), retryMax)
 		o.again = time.Now().Add(o.pause)
-		p.w.log.Error("writing a refresh request; its change is not finished until it works", "topic", p.id.Topic, "partition", p.id.Number,
+		t.p.w.log.Error("writing a refresh request; its change is not finished until it works", "topic", t.p.id.Topic, "partition", t.p.id.Number,
 			"offset", q.c.offset, "again_in", o.pause, "error", q.err)
 	}
 	o.failed = append(o.failed, q)
 }
 
-func (p *partition) askAgain(ctx context.Context) {
-	if len(p.owed.failed) == 0 || time.Now().Before(p.owed.again) {
+func (t *track) askAgain(ctx context.Context) {
+	if len(t.owed.failed) == 0 || time.Now().Before(t.owed.again) {
 		return
 	}
-	failed := p.owed.failed
-	p.owed.failed = nil
+	failed := t.owed.failed
+	t.owed.failed = nil
 	for _, q := range failed {
-		p.ask(ctx, q)
+		t.ask(ctx, q)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Snapshot is the one set of mappings, ring and hot keys under which a change is handled. Immutable. It is kept while a
-// change in flight, and later a journal line or a debt, names it.
+// change in flight names it; what a journal line or a debt names can be had again (Archive, registry).
 type Snapshot struct {
 	Mapper mapping.Mapper
 	View   *registry.View
@@ -22,17 +22,26 @@ func (s *Snapshot) Fingerprint() string {
 
 // Snapshots gives today's snapshot. Current is called for every change, from every partition.
 type Snapshots struct {
-	views  interface{ View() *registry.View }
+	views  Views
 	mapper atomic.Pointer[mapping.Mapper]
 	last   atomic.Pointer[Snapshot]
 }
 
+// Views is what is needed of a registry.Watcher.
+type Views interface {
+	View() *registry.View
+	Changed() <-chan struct{}
+}
+
 // NewSnapshots joins a registry, which must be ready, and a set of mappings.
-func NewSnapshots(views interface{ View() *registry.View }, m mapping.Mapper) *Snapshots {
+func NewSnapshots(views Views, m mapping.Mapper) *Snapshots {
 	s := &Snapshots{views: views}
 	s.SetMapper(m)
 	return s
 }
+
+// Changed is closed when another View stands. Take it before Current.
+func (s *Snapshots) Changed() <-chan struct{} { return s.views.Changed() }
 
 // SetMapper swaps the mappings. Changes in flight keep theirs.
 func (s *Snapshots) SetMapper(m mapping.Mapper) { s.mapper.Store(&m) }

@@ -1,9 +1,11 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"sync"
 	"time"
@@ -71,6 +73,9 @@ type Options struct {
 	Flusher    Flusher
 	Gaps       GapRecorder
 	Settle     time.Duration // from a round's last acknowledgement to the next round
+	MaxLag     time.Duration // how old a record may be when it is taken and its deletes still go first; 0: 2 s
+	MaxTTL     time.Duration // how long a copy may live, and so the journal; 0: 24 h
+	Window     time.Duration // how long before a replica was lost deletes may have been overtaken on their way to it; 0: 30 s
 	Observer   func(Round)   // nil: none. Called from partitions' goroutines; must not block
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -89,10 +94,21 @@ type Worker struct {
 	metrics *metrics
 	reports *reporter
 	group   pauser
+	flight  *budget // changes on live paths
 
-	mu         sync.Mutex // guards partitions
-	partitions map[changelog.Partition]*partition
+	mu struct {
+		sync.Mutex
+		partitions map[changelog.Partition]*partition
+		off        map[string]time.Time // nodes that are off the live path, since when
+	}
 }
+
+// What is taken for an option that is 0.
+const (
+	defaultMaxLag = 2 * time.Second
+	defaultMaxTTL = 24 * time.Hour
+	defaultWindow = 30 * time.Second
+)
 
 // New makes a worker; Run starts it. Its error names the source whose format is not known.
 func New(opts Options) (*Worker, error) {
@@ -110,10 +126,12 @@ func New(opts Options) (*Worker, error) {
 			m.waiting.WithLabelValues(s.Name) // 0, not missing
 		}
 	}
-	return &Worker{
-		opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
-		partitions: map[changelog.Partition]*partition{},
-	}, nil
+	opts.MaxLag = cmp.Or(opts.MaxLag, defaultMaxLag)
+	opts.MaxTTL = cmp.Or(opts.MaxTTL, defaultMaxTTL)
+	opts.Window = cmp.Or(opts.Window, defaultWindow)
+	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log), flight: newBudget(maxWorkerFlight)}
+	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
+	return w, nil
 }
 
 // Run works as a member of g until ctx ends, then drains what was begun, commits and leaves.
@@ -124,7 +142,7 @@ func (w *Worker) Run(ctx context.Context, g *changelog.Group) error {
 }
 
 // Assign implements changelog.Consumer.
-func (w *Worker) Assign(id changelog.Partition, start int64, _ changelog.Restored) {
+func (w *Worker) Assign(id changelog.Partition, start int64, was changelog.Restored) {
 	s := w.sourceOf(id.Topic)
 	if s == nil {
 		w.log.Error("assigned a topic that no source names", "topic", id.Topic)
@@ -134,12 +152,22 @@ func (w *Worker) Assign(id changelog.Partition, start int64, _ changelog.Restore
 	if old := w.partition(id); old != nil {
 		w.stop(old) // assigned anew without a revoke: the group could not finish the assignment before
 	}
+	p, err := newPartition(w, s, id, start, was)
+	if err != nil {
+		w.forget(id)
+		w.log.Error("a partition stands still: what its last owner left cannot be read, and with it what is still owed (is a newer version of the service running?)",
+			"topic", id.Topic, "partition", id.Number, "error", err)
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := newPartition(w, s, id, start)
 	p.cancel = cancel
 	w.mu.Lock()
-	w.partitions[id] = p
+	w.mu.partitions[id] = p
+	off := maps.Clone(w.mu.off)
 	w.mu.Unlock()
+	for node, since := range off {
+		p.turned(node, since)
+	}
 	go p.run(ctx) // waited for by stop
 	w.log.Debug("partition assigned", "topic", id.Topic, "partition", id.Number, "start", start)
 }
@@ -188,9 +216,15 @@ func (w *Worker) Revoke(ids []changelog.Partition) []changelog.Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		delete(w.partitions, id)
+		delete(w.mu.partitions, id)
 	}
 	return out
+}
+
+func (w *Worker) forget(id changelog.Partition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.mu.partitions, id)
 }
 
 // stop ends the partitions' goroutines and waits for them. What is above their watermark is issued again by the next owner.
@@ -205,14 +239,11 @@ func (w *Worker) stop(ps ...*partition) {
 
 // Finished implements changelog.Consumer.
 func (w *Worker) Finished(ids []changelog.Partition) []changelog.Progress {
-	today := w.opts.Snapshots.Current()
+	now := time.Now()
 	out := make([]changelog.Progress, 0, len(ids))
 	for _, id := range ids {
 		if p := w.partition(id); p != nil {
-			mark := p.mark.Load()
-			out = append(out, changelog.Progress{Partition: id, Offset: mark, Version: uint64(mark), Keep: func() changelog.Kept {
-				return changelog.Kept{State: newState(mark, today).encode()}
-			}})
+			out = append(out, p.progress(now))
 		}
 	}
 	return out
@@ -223,7 +254,7 @@ func (w *Worker) Drain(ctx context.Context) {
 	ps := w.all()
 	for _, p := range ps {
 		p.draining.Store(true)
-		p.rouse()
+		rouse(p.wake)
 	}
 	for _, p := range ps {
 		select {
@@ -239,14 +270,14 @@ func (w *Worker) Drain(ctx context.Context) {
 func (w *Worker) partition(id changelog.Partition) *partition {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.partitions[id]
+	return w.mu.partitions[id]
 }
 
 func (w *Worker) all() []*partition {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := make([]*partition, 0, len(w.partitions))
-	for _, p := range w.partitions {
+	out := make([]*partition, 0, len(w.mu.partitions))
+	for _, p := range w.mu.partitions {
 		out = append(out, p)
 	}
 	return out
@@ -257,7 +288,7 @@ func (w *Worker) observe(c *change, at time.Time) {
 		return
 	}
 	w.opts.Observer(Round{
-		Partition: c.p.id, Offset: c.offset, Row: c.row, Keys: c.keys, Copies: c.copies,
+		Partition: c.t.p.id, Offset: c.offset, Row: c.row, Keys: c.keys, Copies: c.copies,
 		Number: c.round, Of: c.rounds, Acked: at,
 	})
 }

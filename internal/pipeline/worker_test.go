@@ -516,7 +516,30 @@ type fakeGroup struct{ paused atomic.Bool }
 func (g *fakeGroup) Pause(changelog.Partition)  { g.paused.Store(true) }
 func (g *fakeGroup) Resume(changelog.Partition) { g.paused.Store(false) }
 
-type views struct{ v atomic.Pointer[registry.View] }
+type views struct {
+	mu      sync.Mutex
+	v       *registry.View
+	changed chan struct{}
+}
 
-func (v *views) store(x *registry.View) { v.v.Store(x) }
-func (v *views) View() *registry.View   { return v.v.Load() }
+func (v *views) store(x *registry.View) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.v = x
+	if v.changed != nil {
+		close(v.changed)
+	}
+	v.changed = make(chan struct{})
+}
+
+func (v *views) View() *registry.View {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.v
+}
+
+func (v *views) Changed() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changed
+}

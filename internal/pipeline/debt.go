@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"invalidator/mapping"
+	"invalidator/sink"
+)
+
+// Kinds of debts: who owes, and with it which copies a debt covers.
+const (
+	KindNode     = "node"     // every copy on the node
+	KindTemplate = "template" // keys of the mapping
+	KindPool     = "pool"     // keys of the pool
+	KindStorm    = "storm"    // keys of the pool, paid by a pass of its own
+)
+
+// Debt is the deletes that somebody still owes, as a range of this partition's log and never as a list of keys.
+type Debt struct {
+	Kind        string    `json:"kind"` // node, template, pool, storm
+	Name        string    `json:"name"` // host:port, or of a mapping or a pool
+	From        int64     `json:"from"`
+	To          *int64    `json:"to"`           // null: open, what comes is owed too
+	Since       time.Time `json:"since"`        // when it was opened first
+	Epoch       int64     `json:"epoch"`        // of the ring record then, or an earlier one when it was opened again
+	HotRevision int64     `json:"hot_revision"` // the same
+}
+
+// openEnd is the end of a debt that is open.
+const openEnd = math.MaxInt64
+
+// debtID is whose debt it is: a partition has one of each.
+type debtID struct{ kind, name string }
+
+// debt is a Debt in memory.
+type debt struct {
+	debtID
+	from, to        int64 // [from, to); to may be openEnd
+	since           time.Time
+	epoch, revision int64
+	version         uint64 // raised by all that a pass which took the debt before cannot pay
+	probing         bool   // of a node: its answer is waited for
+}
+
+func (d *debt) open() bool { return d.to == openEnd }
+
+// covers reports whether the delete of k that the record at offset owes is in the debt, whatever node it goes to.
+func (d *debt) covers(offset int64, k *mapping.Key) bool {
+	if offset < d.from || offset >= d.to {
+		return false
+	}
+	switch d.kind {
+	case KindPool, KindStorm:
+		return k.Template.Pool == d.name
+	case KindTemplate:
+		return k.Template.Mapping == d.name
+	}
+	return false
+}
+
+// coversCopy is covers for a node's debt: it is about copies.
+func (d *debt) coversCopy(offset int64, copies []sink.Copy) bool {
+	return d.kind == KindNode && offset >= d.from && offset < d.to &&
+		slices.ContainsFunc(copies, func(c sink.Copy) bool { return c.Node == d.name })
+}
+
+func (d *debt) record() Debt {
+	r := Debt{Kind: d.kind, Name: d.name, From: d.from, Since: d.since, Epoch: d.epoch, HotRevision: d.revision}
+	if !d.open() {
+		to := d.to
+		r.To = &to
+	}
+	return r
+}
+
+func debtOf(r Debt) *debt {
+	d := &debt{debtID: debtID{r.Kind, r.Name}, from: r.From, to: openEnd, since: r.Since, epoch: r.Epoch, revision: r.HotRevision}
+	if r.To != nil {
+		d.to = *r.To
+	}
+	return d
+}
+
+func byID(a, b Debt) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) }

@@ -1,0 +1,239 @@
+package pipeline
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ledger holds the debts of one partition: what copies lack, as ranges of the log. The partition's goroutine, its passes, the nodes'
+// goroutines and whoever commits use it.
+//
+// Why a state record may be taken at any time, the watermark first and the ledger afterwards: a debt is here before the change that
+// it covers can be finished (change.Acked, change.issue), and goes only when it is paid. So the later ledger covers the earlier watermark.
+type ledger struct {
+	revision *atomic.Uint64                      // of what the partition keeps: raised with every change
+	owing    atomic.Pointer[map[string]struct{}] // nodes whose debt is open; never changed in place, nil for none
+
+	mu struct { // a leaf
+		sync.Mutex
+		debts    map[debtID]*debt
+		versions uint64 // the highest given
+	}
+}
+
+func newLedger(revision *atomic.Uint64, was []Debt) *ledger {
+	l := &ledger{revision: revision}
+	l.mu.debts = make(map[debtID]*debt, len(was))
+	for _, r := range was {
+		d := debtOf(r)
+		l.mu.debts[d.debtID] = d
+	}
+	l.gather()
+	return l
+}
+
+// openNodes are the nodes whose debt is open. Read only; a caller sees at worst what was so a moment ago: what it then sends to a
+// node that is off is refused, and owed.
+func (l *ledger) openNodes() map[string]struct{} {
+	if m := l.owing.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// gather makes openNodes anew. It is called under the lock.
+func (l *ledger) gather() {
+	var open map[string]struct{}
+	for id, d := range l.mu.debts {
+		if id.kind == KindNode && d.open() {
+			if open == nil {
+				open = map[string]struct{}{}
+			}
+			open[id.name] = struct{}{}
+		}
+	}
+	if open == nil {
+		l.owing.Store(nil)
+	} else {
+		l.owing.Store(&open)
+	}
+}
+
+// owe opens a node's debt, or opens it again: a delete of offset is lost, or may be. It reports whether the node is to be asked for an
+// answer; else that was done before.
+func (l *ledger) owe(node string, offset int64, at time.Time, s *Snapshot) (ask bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.openDebt(debtID{KindNode, node}, offset, at, s)
+	ask, d.probing = !d.probing, true
+	return ask
+}
+
+// open opens the debt of a template, a pool or a storm at offset, or opens it again. It comes before the change at offset is taken.
+func (l *ledger) open(kind, name string, offset int64, at time.Time, s *Snapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.openDebt(debtID{kind, name}, offset, at, s)
+}
+
+// openDebt is called under the lock.
+func (l *ledger) openDebt(id debtID, offset int64, at time.Time, s *Snapshot) *debt {
+	d := l.mu.debts[id]
+	if d == nil {
+		d = &debt{debtID: id, from: offset, to: 0, since: at, epoch: s.View.Topology.Epoch(), revision: s.View.Hot.Revision()}
+		l.mu.debts[id] = d
+	}
+	l.mu.versions++
+	d.version = l.mu.versions
+	if d.open() && d.from <= offset {
+		return d // it says so already
+	}
+	d.from = min(d.from, offset)
+	d.epoch, d.revision = min(d.epoch, s.View.Topology.Epoch()), min(d.revision, s.View.Hot.Revision())
+	if !d.open() {
+		d.to = openEnd
+		l.gather()
+	}
+	l.revision.Add(1)
+	return d
+}
+
+// withhold says that a round of offset does not go to a node, since its debt is open and has offset from now on. False: it is open no more.
+func (l *ledger) withhold(node string, offset int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.mu.debts[debtID{KindNode, node}]
+	if d == nil || !d.open() {
+		return false
+	}
+	if offset < d.from {
+		d.from = offset
+		l.revision.Add(1)
+	}
+	return true
+}
+
+// answered closes a node's debt: what is issued from next on goes to it again. Only the partition's goroutine, which issues, calls it.
+func (l *ledger) answered(node string, next int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.mu.debts[debtID{KindNode, node}]; d != nil {
+		d.probing = false
+		l.close(d, next)
+	}
+}
+
+// closeAt closes a debt of any kind: offsets from next on are not in it.
+func (l *ledger) closeAt(kind, name string, next int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.mu.debts[debtID{kind, name}]; d != nil {
+		l.close(d, next)
+	}
+}
+
+// close is called under the lock.
+func (l *ledger) close(d *debt, next int64) {
+	if !d.open() {
+		return
+	}
+	l.mu.versions++
+	d.to, d.version = next, l.mu.versions
+	if d.from >= d.to { // the offset went back with a commit that failed: all of it is issued again
+		delete(l.mu.debts, d.debtID)
+	}
+	l.gather()
+	l.revision.Add(1)
+}
+
+// toAsk are the nodes whose debt is open and whose answer nobody waits for yet; from now on somebody does.
+func (l *ledger) toAsk() (nodes []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, d := range l.mu.debts {
+		if id.kind == KindNode && d.open() && !d.probing {
+			d.probing = true
+			nodes = append(nodes, id.name)
+		}
+	}
+	return nodes
+}
+
+// closed are the debts that a pass can pay, as they are now.
+func (l *ledger) closed(which func(kind string) bool) (ds []debt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, d := range l.mu.debts {
+		if !d.open() && which(id.kind) {
+			ds = append(ds, *d)
+		}
+	}
+	return ds
+}
+
+// others are the debts of pools, storms and templates, as they are now.
+func (l *ledger) others() (ds []debt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, d := range l.mu.debts {
+		if id.kind != KindNode {
+			ds = append(ds, *d)
+		}
+	}
+	return ds
+}
+
+// pay notes that a pass has finished its rounds of everything below mark. It counts for those of the debts that it took which nothing has
+// touched since; it returns how many of these are left.
+func (l *ledger) pay(taken []debt, mark int64) (left int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range taken {
+		d := l.mu.debts[taken[i].debtID]
+		if d == nil || d.version != taken[i].version {
+			continue
+		}
+		if mark > d.from {
+			d.from = min(mark, d.to)
+			l.revision.Add(1)
+		}
+		if d.from >= d.to {
+			delete(l.mu.debts, d.debtID)
+			continue
+		}
+		left++
+	}
+	return left
+}
+
+// forget removes the debts of nodes that nothing names any more: what they held has expired.
+func (l *ledger) forget(named func(node string) bool) (gone []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.mu.debts {
+		if id.kind == KindNode && !named(id.name) {
+			delete(l.mu.debts, id)
+			gone = append(gone, id.name)
+		}
+	}
+	if len(gone) > 0 {
+		l.gather()
+		l.revision.Add(1)
+	}
+	return gone
+}
+
+// list is for the state record, in order.
+func (l *ledger) list() []Debt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]Debt, 0, len(l.mu.debts))
+	for d := range maps.Values(l.mu.debts) {
+		all = append(all, d.record())
+	}
+	slices.SortFunc(all, byID)
+	return all
+}

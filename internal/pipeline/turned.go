@@ -1,0 +1,51 @@
+package pipeline
+
+import (
+	"slices"
+	"time"
+
+	"invalidator/sink"
+)
+
+// NodeTurned is to be called when a node has gone off the live path, before any Probe of it is answered, and when it is back. It does
+// not wait.
+//
+// A replica has a copier that may be late: a value that its primary took before a delete may reach it after the delete that it lost, or
+// after the one that it had. So all partitions owe it what was issued in the time before, also where no delete of theirs was lost.
+func (w *Worker) NodeTurned(node string, on bool) {
+	now := time.Now()
+	w.mu.Lock()
+	if on {
+		delete(w.mu.off, node)
+	} else {
+		w.mu.off[node] = now
+	}
+	ps := make([]*partition, 0, len(w.mu.partitions))
+	for _, p := range w.mu.partitions {
+		ps = append(ps, p)
+	}
+	w.mu.Unlock()
+	for _, p := range ps {
+		p.turned(node, now)
+	}
+}
+
+// turned opens a replica's debt of what was issued shortly before at, or later.
+func (p *partition) turned(node string, at time.Time) {
+	if !isReplica(p.w.opts.Snapshots.Current().View.Topology.Record(), node) {
+		return
+	}
+	if offset, any := p.journal.lowest(at.Add(-p.w.opts.Window)); any {
+		p.owe(node, offset, sink.Debts)
+	}
+}
+
+// isReplica reports whether a node is a replica of a shard, today or in previous.
+func isReplica(r *sink.Record, node string) bool {
+	is := func(shards []sink.Shard) bool {
+		return slices.ContainsFunc(shards, func(s sink.Shard) bool {
+			return slices.ContainsFunc(s.Replicas, func(r sink.Replica) bool { return r.Addr == node })
+		})
+	}
+	return is(r.Shards) || r.Previous != nil && is(r.Previous.Shards)
+}
