@@ -50,11 +50,12 @@ type Progress struct {
 }
 
 // Kept is what the next owner of a partition gets. The journal is written, and acknowledged, before the state, and the state before
-// the commit that points to it. Records to drop are removed last.
+// the commit that points to it. Records to drop are removed last. What of the journal could not be written or removed is kept, and
+// done with the next commit: nothing need be given twice.
 type Kept struct {
-	State   []byte // JSON
+	State   []byte // JSON, never empty
 	Journal []JournalRecord
-	Drop    []string // names of journal records
+	Drop    []string // names of journal records, whoever wrote them; of one that Journal has too, only what others wrote
 }
 
 // JournalRecord is one of several beside a state, so that what does not change is not written each time. One name is written again with more.
@@ -63,14 +64,14 @@ type JournalRecord struct {
 	Value []byte // JSON
 }
 
-// Restored is what earlier owners of a partition left. None of it, where nothing was committed, or of another log.
+// Restored is what earlier owners of a partition left of this log: nothing of a topic that was removed and made again.
 type Restored struct {
-	State   []byte          // what the commit points to, or what the same owner wrote later; nil: none
+	State   []byte          // what the commit points to, or what the same owner wrote later; nil: nothing was committed
 	Journal []JournalRecord // every owner's, also of those that the broker no longer heard; a name may come several times
 }
 
-// Consumer is the fleet member's own work. Assign and Records come from one goroutine at a time, and so do Lost and Revoke; no
-// partition is revoked while its records are handed over.
+// Consumer is the fleet member's own work. Of one partition, Assign, Records and Revoke never come at once, nor do Lost, Revoke and Finished
+// of any; Assign of one may come beside Records of another.
 type Consumer interface {
 	// Assign starts a partition whose next record is start; one that was assigned before is given up and started anew.
 	Assign(p Partition, start int64, was Restored)
@@ -100,6 +101,9 @@ type GroupOptions struct {
 	Starts []Start
 	State  *StateStore
 	Names  Names
+
+	// Readable tells why what earlier owners left cannot be used: its partition stands still then, and is tried again. nil: all can.
+	Readable func(Restored) error
 }
 
 const (
@@ -131,21 +135,29 @@ type Group struct {
 	// put an older offset over the new owner's.
 	turn chan struct{}
 
+	// restoring holds one token, of who begins partitions. It is taken before turn.
+	restoring chan struct{}
+
 	// places is what the commits' metadata said at the latest fetch of offsets, which alone touches it, between two callbacks.
 	places map[Partition]place
 
 	mu struct { // a leaf
 		sync.Mutex
-		owned map[Partition]*ownership
+		owned   map[Partition]*ownership
+		waiting map[Partition]*waiting // given to us, and none of owned
 	}
 }
 
 // ownership is what is known of a partition while it is ours.
 type ownership struct {
+	*papers
 	next       int64  // offset expected next
 	committed  int64  // in this log, by whomever; or nothingCommitted
+	commitAt   int32  // epoch of the record below committed; -1: not known
+	mine       bool   // we have committed, at version and under generation
+	version    uint64 // Progress.Version
+	generation int32
 	topicID    string // empty: not known
-	generation int32  // under which its last state was written, or noGeneration
 	losses     []Loss // not durable yet, which they become before the next commit
 	epochs     []epochStart
 }
@@ -181,8 +193,8 @@ func (o *ownership) epochBelow(offset int64) int32 {
 
 // NewGroup checks nothing at the broker yet.
 func NewGroup(opts GroupOptions) *Group {
-	g := &Group{opts: opts, log: opts.Log, ready: make(chan struct{}), turn: make(chan struct{}, 1)}
-	g.mu.owned = map[Partition]*ownership{}
+	g := &Group{opts: opts, log: opts.Log, ready: make(chan struct{}), turn: make(chan struct{}, 1), restoring: make(chan struct{}, 1)}
+	g.mu.owned, g.mu.waiting = map[Partition]*ownership{}, map[Partition]*waiting{}
 	return g
 }
 
@@ -205,6 +217,7 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 
 	var wg sync.WaitGroup
 	wg.Go(func() { g.commitLoop(ctx) })
+	wg.Go(func() { g.restoreLoop(ctx) })
 	g.pollLoop(ctx)
 	wg.Wait()
 
@@ -287,11 +300,8 @@ func (g *Group) deliver(ctx context.Context, p Partition, rs []*kgo.Record) {
 			g.lose(Loss{p, expected, first, "the log's start has moved past what was read"})
 		}
 	} else if first < expected {
-		// Offsets of the old log say nothing of the new one: neither what is in flight nor what was committed.
-		o := g.anew(p)
-		o.losses = []Loss{{p, -1, first, fmt.Sprintf("the log went back from offset %d: the topic was made again, or lost its end", expected)}}
-		g.assign(p, first, o)
-		g.expect(p, rs)
+		g.beginAnew(Loss{p, -1, first, fmt.Sprintf("the log went back from offset %d: the topic was made again, or lost its end", expected)})
+		return
 	}
 	out := make([]Record, len(rs))
 	for i, r := range rs {
@@ -323,17 +333,6 @@ func (g *Group) lose(l Loss) {
 	if o := g.mu.owned[l.Partition]; o != nil {
 		o.losses = append(o.losses, l)
 	}
-}
-
-// anew is a new ownership of a partition that is ours.
-func (g *Group) anew(p Partition) *ownership {
-	o := &ownership{committed: nothingCommitted, generation: noGeneration}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if old := g.mu.owned[p]; old != nil {
-		o.topicID, o.generation = old.topicID, old.generation
-	}
-	return o
 }
 
 // Pause stops fetching a partition; Resume goes on.

@@ -247,14 +247,17 @@ func (g *groupRig) produceTo(topic string, n int) {
 	}
 }
 
-// join starts a member; what it returns makes it leave.
-func (g *groupRig) join(c *fakeConsumer) (leave func()) {
-	o := g.cluster.Options
-	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	group := changelog.NewGroup(changelog.GroupOptions{
-		Options: o, Group: "workers", State: g.state, Names: g.cluster.Names,
+// join starts a member; what it returns makes it leave. change may alter its options.
+func (g *groupRig) join(c *fakeConsumer, change ...func(*changelog.GroupOptions)) (leave func()) {
+	o := changelog.GroupOptions{
+		Options: g.cluster.Options, Group: "workers", State: g.state, Names: g.cluster.Names,
 		Starts: []changelog.Start{{Pattern: regexp.MustCompile(`shop\..*`), At: g.at}},
-	})
+	}
+	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	for _, f := range change {
+		f(&o)
+	}
+	group := changelog.NewGroup(o)
 	ctx, cancel := context.WithCancel(g.t.Context())
 	done := make(chan error, 1)
 	g.group = group
@@ -300,6 +303,11 @@ type fakeConsumer struct {
 	started   map[changelog.Partition]int64
 	next      map[changelog.Partition]int64
 	finished  map[changelog.Partition]int64
+	was       map[changelog.Partition]changelog.Restored
+	version   uint64
+	journal   []changelog.JournalRecord // kept with the next commit
+	drop      []string
+	tooLarge  changelog.Partition
 	losses    []string
 	skipped   bool
 	onDrain   func()
@@ -307,12 +315,16 @@ type fakeConsumer struct {
 }
 
 func newFakeConsumer() *fakeConsumer {
-	return &fakeConsumer{started: map[changelog.Partition]int64{}, next: map[changelog.Partition]int64{}, finished: map[changelog.Partition]int64{}}
+	return &fakeConsumer{
+		started: map[changelog.Partition]int64{}, next: map[changelog.Partition]int64{}, finished: map[changelog.Partition]int64{},
+		was: map[changelog.Partition]changelog.Restored{},
+	}
 }
 
-func (c *fakeConsumer) Assign(p changelog.Partition, start int64, _ changelog.Restored) {
+func (c *fakeConsumer) Assign(p changelog.Partition, start int64, was changelog.Restored) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.was[p] = was
 	c.started[p], c.next[p] = start, start
 	delete(c.finished, p)
 }
@@ -356,8 +368,18 @@ func (c *fakeConsumer) Finished(ps []changelog.Partition) []changelog.Progress {
 	var out []changelog.Progress
 	for p, o := range c.finished {
 		if slices.Contains(ps, p) {
-			out = append(out, changelog.Progress{Partition: p, Offset: o, Version: uint64(o), Keep: func() changelog.Kept {
-				return changelog.Kept{State: []byte(fmt.Sprintf(`{"offset":%d}`, o))}
+			out = append(out, changelog.Progress{Partition: p, Offset: o, Version: c.version, Keep: func() changelog.Kept {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				k := changelog.Kept{State: []byte(fmt.Sprintf(`{"offset":%d}`, o)), Journal: c.journal, Drop: c.drop}
+				if c.version > 0 {
+					k.State = []byte(fmt.Sprintf(`{"offset":%d,"version":%d}`, o, c.version))
+				}
+				c.journal, c.drop = nil, nil
+				if p == c.tooLarge && p.Topic != "" {
+					k.State = fmt.Appendf(nil, "%q", strings.Repeat("x", 2<<20))
+				}
+				return k
 			}})
 		}
 	}

@@ -42,44 +42,47 @@ func (g *Group) placeOf(p Partition, topicID string) place {
 }
 
 // adjust is called with every newly assigned partition and its committed offset (none: a relative start). It decides where
-// each starts, names what is missing, and tells the consumer. After an error, or where the group was rebalanced meanwhile, it is called
-// again for the same partitions.
+// each starts, and holds it back until what its last owner left has been read. After an error, or where the group was rebalanced
+// meanwhile, it is called again for the same partitions.
 func (g *Group) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	<-g.ready
 	logs, err := g.askLogs(ctx, offsets)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := g.meet(ctx, offsets, logs)
-	if err != nil {
-		return nil, err
-	}
+	came := map[Partition]*waiting{}
 	for t, ps := range offsets {
 		for n, off := range ps {
 			p, id := Partition{t, n}, logs.ids[t]
-			was := g.placeOf(p, id)
-			committed := off.EpochOffset().Offset
+			was, commit := g.placeOf(p, id), off.EpochOffset()
+			w := &waiting{start: -1, bare: commit.Offset < 0, own: &ownership{committed: commit.Offset, commitAt: commit.Epoch, topicID: id}}
+			came[p] = w
+			remade := was.TopicID != "" && id != "" && was.TopicID != id
+			if !remade {
+				w.state = was.key(g.opts.Group, p)
+				w.unsaid = w.state == "" && !w.bare
+			}
 			s, ok1 := logs.starts.Lookup(t, n)
 			e, ok2 := logs.ends.Lookup(t, n)
 			if !ok1 || !ok2 || s.Err != nil || e.Err != nil {
 				// It is alone with its trouble. The commit stands, and the first records tell whether it was right.
 				g.log.Warn("asking where a log starts and ends; its first records will tell", "partition", p.String(), "error", errors.Join(s.Err, e.Err))
-				g.assign(p, max(committed, 0), &ownership{committed: committed, topicID: id, generation: was.Generation})
+				w.at = max(commit.Offset, 0)
 				continue
 			}
-			remade := was.TopicID != "" && id != "" && was.TopicID != id
-			o := &ownership{committed: committed, topicID: id, generation: was.Generation}
-			at, loss := startOf(p, committed, s.Offset, e.Offset, remade, seen[p])
-			if loss != nil {
-				o.losses = []Loss{*loss}
+			w.start = s.Offset
+			at, loss := startOf(p, commit.Offset, s.Offset, e.Offset, remade)
+			if w.at = at; loss != nil {
+				w.own.losses = []Loss{*loss}
 			}
-			if at != committed || loss != nil {
-				ps[n], o.committed = kgo.NewOffset().At(at), nothingCommitted
+			if at != commit.Offset || loss != nil {
+				ps[n], w.own.committed, w.own.commitAt = kgo.NewOffset().At(at), nothingCommitted, -1
 			} // else it keeps the commit's epoch, and the client asks the leader whether it has what was committed
-			g.assign(p, at, o)
 		}
 	}
-	return offsets, nil
+	g.holdBack(came)
+	g.restore(ctx, came)
+	return offsets, ctx.Err()
 }
 
 // logs is what brokers say of some topics.
@@ -115,43 +118,9 @@ func (g *Group) askLogs(ctx context.Context, offsets map[string]map[int32]kgo.Of
 	return l, ctx.Err()
 }
 
-// meet returns which partitions without a commit were seen before, and notes that the others are now.
-func (g *Group) meet(ctx context.Context, offsets map[string]map[int32]kgo.Offset, l logs) (map[Partition]bool, error) {
-	var bare []Partition
-	for t, ps := range offsets {
-		for n, off := range ps {
-			if off.EpochOffset().Offset < 0 {
-				bare = append(bare, Partition{t, n})
-			}
-		}
-	}
-	if len(bare) == 0 {
-		return nil, nil
-	}
-	state, err := g.opts.State.Load(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("asking which partitions were seen before: %w", err)
-	}
-	seen := map[Partition]bool{}
-	var fresh []Write
-	for _, p := range bare {
-		key := seenKey(g.opts.Group, p)
-		if _, seen[p] = state.Get(key); seen[p] {
-			continue
-		}
-		if s, ok := l.starts.Lookup(p.Topic, p.Number); ok && s.Err == nil {
-			fresh = append(fresh, Write{key, seenRecord(s.Offset)})
-		}
-	}
-	if _, err := g.opts.State.PutAll(ctx, fresh); err != nil {
-		return nil, fmt.Errorf("noting which partitions were seen: %w", err)
-	}
-	return seen, nil
-}
-
 // startOf is where a partition starts, and what is lost before it. Never the end: a group that comes back too late goes on at
 // the earliest record that is left.
-func startOf(p Partition, committed, start, end int64, remade, seen bool) (int64, *Loss) {
+func startOf(p Partition, committed, start, end int64, remade bool) (int64, *Loss) {
 	switch {
 	case committed >= 0 && remade:
 		return start, &Loss{p, -1, start, fmt.Sprintf("the group had committed offset %d of a topic that was removed and made again", committed)}
@@ -161,14 +130,12 @@ func startOf(p Partition, committed, start, end int64, remade, seen bool) (int64
 		return start, &Loss{p, -1, start, fmt.Sprintf("the group had committed offset %d, and the log ends at %d: the topic was made again, or lost its end", committed, end)}
 	case committed >= 0:
 		return committed, nil
-	case seen:
-		return start, &Loss{p, -1, start, "a partition that was seen before has no committed offset"}
 	}
-	return start, nil // appeared while the fleet ran: from its beginning
+	return start, nil // appeared while the fleet ran: from its beginning; or it is known, which is found later
 }
 
 // assign makes a partition ours from an offset on, whatever it was before.
-func (g *Group) assign(p Partition, at int64, o *ownership) {
+func (g *Group) assign(p Partition, at int64, o *ownership, was Restored) {
 	o.next = at
 	g.mu.Lock()
 	if old := g.mu.owned[p]; old != nil {
@@ -177,14 +144,16 @@ func (g *Group) assign(p Partition, at int64, o *ownership) {
 	g.mu.owned[p] = o
 	g.mu.Unlock()
 	g.Resume(p) // the client keeps a pause for ever, also beyond a revoke
-	g.c.Assign(p, at, Restored{})
+	g.c.Assign(p, at, was)
 }
 
 // revoke gives partitions up. Without commit, somebody else owns them already.
 func (g *Group) revoke(ctx context.Context, m map[string][]int32, commit bool) {
 	g.turn <- struct{}{}
 	defer func() { <-g.turn }()
-	ps := g.ours(func(p Partition) bool { return slices.Contains(m[p.Topic], p.Number) })
+	moved := func(p Partition) bool { return slices.Contains(m[p.Topic], p.Number) }
+	g.letGo(moved)
+	ps := g.ours(moved)
 	if len(ps) == 0 {
 		return
 	}
@@ -207,7 +176,9 @@ func (g *Group) meetAgain(topics []string) {
 	slices.Sort(topics)
 	topics = slices.Compact(topics)
 	g.turn <- struct{}{}
-	ps := g.ours(func(p Partition) bool { return slices.Contains(topics, p.Topic) })
+	those := func(p Partition) bool { return slices.Contains(topics, p.Topic) }
+	g.letGo(those)
+	ps := g.ours(those)
 	g.c.Revoke(ps)
 	g.giveUp(ps)
 	<-g.turn
@@ -215,10 +186,11 @@ func (g *Group) meetAgain(topics []string) {
 	g.cl.PurgeTopicsFromConsuming(topics...)
 }
 
+// isOurs also says so of a partition that has not begun.
 func (g *Group) isOurs(p Partition) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.owned[p] != nil
+	return g.mu.owned[p] != nil || g.mu.waiting[p] != nil
 }
 
 func (g *Group) ours(which func(Partition) bool) []Partition {

@@ -2,10 +2,8 @@ package changelog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,29 +37,35 @@ func (g *Group) commit(ctx context.Context) error {
 	return g.commitInTurn(ctx, ps, g.c.Finished(ps))
 }
 
-// commitInTurn makes the losses of ps durable, then writes the state records, then the offsets that point to them. The order is
-// the proof: an offset never stands for a state, nor passes a loss, that is not yet durable; and the turn, which the caller has,
+// commitInTurn makes the losses of ps durable, then writes journals, then the state records, then the offsets that point to them, and
+// removes last what counts for nothing any more. The order is the proof: an offset never stands for a state, nor passes a loss, that is
+// not yet durable; nothing is removed that the commit of any owner still points to; and the turn, which the caller has,
 // keeps the partition ours meanwhile, as far as this process knows. What it does not know (it was stopped for a while) the
 // broker does: it refuses the old generation.
 func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	lost := g.recordLosses(ctx, ps)
-	due := g.due(all)
-	if len(due) == 0 {
-		return lost
-	}
+	failed := g.recordLosses(ctx, ps)
 	_, generation := g.cl.GroupMetadata()
-	places, err := g.putStates(ctx, due, generation)
-	if err != nil {
-		return errors.Join(lost, err)
+	due := g.due(all, generation)
+	if len(due) == 0 {
+		return failed
+	}
+	due, err := g.putJournals(ctx, due)
+	failed = errors.Join(failed, err)
+	due, err = g.putStates(ctx, due, generation)
+	failed = errors.Join(failed, err)
+	if len(due) == 0 {
+		return failed
 	}
 	offsets := map[string]map[int32]kgo.EpochOffset{}
+	places := map[Partition]string{}
 	for _, pr := range due {
 		if offsets[pr.Topic] == nil {
 			offsets[pr.Topic] = map[int32]kgo.EpochOffset{}
 		}
 		offsets[pr.Topic][pr.Number] = kgo.EpochOffset{Epoch: pr.epoch, Offset: pr.Offset}
+		places[pr.Partition] = pr.place.encode()
 	}
 	withPlaces := kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
@@ -75,29 +79,42 @@ func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress
 	})
 	var (
 		refused error
-		old     []string
+		taken   []*dueProgress
 	)
 	g.cl.CommitOffsetsSync(withPlaces, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {
 			refused = fmt.Errorf("committing offsets: %w", err)
 			return
 		}
-		old, refused = g.committed(due, generation, resp)
+		taken, refused = g.committed(due, resp)
 	})
-	g.removeStates(ctx, old)
-	return errors.Join(lost, refused)
+	g.tidy(ctx, taken)
+	return errors.Join(failed, refused)
 }
 
-// removeStates takes states off the topic to which no commit points any more. It goes on for a moment after ctx has ended: who leaves
-// just then is the last to know of them.
-func (g *Group) removeStates(ctx context.Context, old []string) {
+// tidy takes off the state topic what counts for nothing any more: states to which no commit points, and records of journals that were
+// folded into others. It goes on for a moment after ctx has ended: who leaves just then is the last to know of them.
+func (g *Group) tidy(ctx context.Context, taken []*dueProgress) {
+	var old []Write
+	var of []*papers
+	for _, pr := range taken {
+		for _, key := range pr.of.papers.committed(pr.place.key(g.opts.Group, pr.Partition)) {
+			old, of = append(old, Write{Key: key}), append(of, pr.of.papers)
+		}
+	}
 	if len(old) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	if err := g.opts.State.Remove(ctx, old...); err != nil {
-		g.log.Warn("removing states of older generations; they stay, and count for nothing", "error", err)
+	_, errs := g.opts.State.putEach(ctx, old)
+	for i, err := range errs {
+		if err != nil {
+			of[i].old = append(of[i].old, old[i].Key)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		g.log.Warn("removing old states and journals; they count for nothing, and are tried again", "error", err)
 	}
 }
 
@@ -135,15 +152,23 @@ func (g *Group) recorded(p Partition) {
 }
 
 // due leaves out what is committed already, and what lies behind a loss that is not durable. A loss comes before its records, so
-// that none is missed here of what lies below an offset.
-func (g *Group) due(all []Progress) []dueProgress {
+// that none is missed here of what lies below an offset. The first commit of an owner, or under a generation, is always due: what its
+// predecessor wrote is of another key.
+func (g *Group) due(all []Progress, generation int32) []*dueProgress {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var due []dueProgress
+	var due []*dueProgress
 	for _, pr := range all {
-		if o := g.mu.owned[pr.Partition]; o != nil && pr.Offset > o.committed && len(o.losses) == 0 {
-			due = append(due, dueProgress{pr, o, o.epochBelow(pr.Offset)})
+		o := g.mu.owned[pr.Partition]
+		if o == nil || pr.Offset < o.committed || len(o.losses) > 0 ||
+			pr.Offset == o.committed && o.mine && pr.Version == o.version && generation == o.generation {
+			continue
 		}
+		epoch := o.epochBelow(pr.Offset)
+		if epoch < 0 && pr.Offset == o.committed {
+			epoch = o.commitAt
+		}
+		due = append(due, &dueProgress{Progress: pr, of: o, epoch: epoch})
 	}
 	return due
 }
@@ -153,10 +178,12 @@ type dueProgress struct {
 	Progress
 	of    *ownership
 	epoch int32 // of the last record below its offset
+	state []byte
+	place place
 }
 
-// committed notes what the broker took. It returns the keys of the states to which no commit points any more, and what was refused.
-func (g *Group) committed(due []dueProgress, generation int32, resp *kmsg.OffsetCommitResponse) (old []string, refused error) {
+// committed notes what the broker took, and returns it, and what was refused.
+func (g *Group) committed(due []*dueProgress, resp *kmsg.OffsetCommitResponse) (taken []*dueProgress, refused error) {
 	bad := map[Partition]bool{}
 	for _, t := range resp.Topics {
 		for _, rp := range t.Partitions {
@@ -173,64 +200,70 @@ func (g *Group) committed(due []dueProgress, generation int32, resp *kmsg.Offset
 		if bad[pr.Partition] {
 			continue
 		}
-		if was := pr.of.generation; was != noGeneration && was != generation {
-			old = append(old, partitionKey(g.opts.Group, pr.Partition, was))
+		taken = append(taken, pr)
+		o := pr.of
+		o.committed, o.commitAt, o.mine, o.version, o.generation = pr.Offset, pr.epoch, true, pr.Version, pr.place.Generation
+	}
+	return taken, refused
+}
+
+// putJournals takes what the partitions that are due keep, and writes their journals' records. It returns those of which nothing is left
+// to write.
+func (g *Group) putJournals(ctx context.Context, due []*dueProgress) (whole []*dueProgress, failed error) {
+	type record struct {
+		*papers
+		name string
+	}
+	var writes []Write
+	var records []record
+	for _, pr := range due {
+		kept := pr.Keep()
+		pr.state = kept.State
+		pr.of.take(kept)
+		for _, name := range pr.of.names() {
+			writes = append(writes, Write{journalKey(g.opts.Group, pr.Partition, pr.of.topicID, pr.of.writer, name), pr.of.unwritten[name]})
+			records = append(records, record{pr.of.papers, name})
 		}
-		pr.of.committed, pr.of.generation = pr.Offset, generation
 	}
-	return old, refused
+	_, errs := g.opts.State.putEach(ctx, writes)
+	for i, err := range errs {
+		if err == nil {
+			records[i].wrote(records[i].name, writes[i].Key)
+		}
+	}
+	for _, pr := range due {
+		if len(pr.of.unwritten) == 0 {
+			whole = append(whole, pr)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		failed = fmt.Errorf("writing journals; nothing of their partitions is committed before: %w", err)
+	}
+	return whole, failed
 }
 
-// partitionKey is the state topic's key of a partition's state. It carries the writer's generation: a compacted topic keeps
-// the last write, and a paused old owner writes late.
-func partitionKey(group string, p Partition, generation int32) string {
-	return StateKey("partition", group, p.Topic, strconv.Itoa(int(p.Number)), strconv.Itoa(int(generation)))
-}
-
-// place is the metadata of an offset commit: where on the state topic the partition's state lies, who wrote it, and of which
-// topic the commit speaks.
-type place struct {
-	V          int    `json:"v"` // 1
-	Partition  int32  `json:"partition"`
-	Offset     int64  `json:"offset"`
-	Generation int32  `json:"generation"`         // in the state's key
-	TopicID    string `json:"topic_id,omitempty"` // a topic that is made again has another
-}
-
-// noGeneration is where no state was written, or it is not known under which generation.
-const noGeneration = -1
-
-func (p place) encode() string {
-	b, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // a struct of numbers and a text
+// putStates writes the state records of the partitions that are due, all at once, and returns those that are written, with their places.
+func (g *Group) putStates(ctx context.Context, due []*dueProgress, generation int32) (whole []*dueProgress, failed error) {
+	var writes []Write
+	var of []*dueProgress
+	for _, pr := range due {
+		if len(pr.state) == 0 { // it would be taken off the topic, and the commit point to nothing
+			failed = errors.Join(failed, fmt.Errorf("%s has no state", pr.Partition))
+			continue
+		}
+		pr.place = place{V: 1, Generation: generation, Writer: pr.of.writer, TopicID: pr.of.topicID}
+		writes, of = append(writes, Write{pr.place.key(g.opts.Group, pr.Partition), pr.state}), append(of, pr)
 	}
-	return string(b)
-}
-
-// parsePlace reads a commit's metadata. What is not ours says nothing.
-func parsePlace(metadata string) place {
-	p := place{Generation: noGeneration}
-	if json.Unmarshal([]byte(metadata), &p) != nil || p.V != 1 {
-		return place{Generation: noGeneration}
+	locations, errs := g.opts.State.putEach(ctx, writes)
+	for i, pr := range of {
+		if errs[i] != nil {
+			continue
+		}
+		pr.place.Partition, pr.place.Offset = locations[i].Partition, locations[i].Offset
+		whole = append(whole, pr)
 	}
-	return p
-}
-
-// putStates writes the state records of the partitions that are due, all at once, and returns their places as metadata.
-func (g *Group) putStates(ctx context.Context, due []dueProgress, generation int32) (map[Partition]string, error) {
-	writes := make([]Write, len(due))
-	for i, pr := range due {
-		writes[i] = Write{partitionKey(g.opts.Group, pr.Partition, generation), pr.Keep().State}
+	if err := errors.Join(errs...); err != nil {
+		failed = errors.Join(failed, fmt.Errorf("writing states; nothing of their partitions is committed before: %w", err))
 	}
-	locations, err := g.opts.State.PutAll(ctx, writes)
-	if err != nil {
-		return nil, fmt.Errorf("writing the state of %d partitions: %w", len(due), err)
-	}
-	places := make(map[Partition]string, len(due))
-	for i, l := range locations {
-		p := due[i].Partition
-		places[p] = place{1, l.Partition, l.Offset, generation, due[i].of.topicID}.encode()
-	}
-	return places, nil
+	return whole, failed
 }

@@ -54,6 +54,36 @@ func produceAll(ctx context.Context, cl *kgo.Client, rs ...*kgo.Record) error {
 	return nil
 }
 
+// produceEach is produceAll with an error for each record, nil where every in-sync replica has it.
+func produceEach(ctx context.Context, cl *kgo.Client, rs ...*kgo.Record) []error {
+	type result struct {
+		i   int
+		err error
+	}
+	results := make(chan result, len(rs))
+	errs := make([]error, len(rs))
+	for i, r := range rs {
+		errs[i] = errUnanswered
+		cl.Produce(ctx, r, func(_ *kgo.Record, err error) { results <- result{i, err} })
+	}
+	for range rs {
+		select {
+		case r := <-results:
+			errs[r.i] = r.err
+		case <-ctx.Done():
+			for i := range errs {
+				if errs[i] == errUnanswered {
+					errs[i] = ctx.Err()
+				}
+			}
+			return errs
+		}
+	}
+	return errs
+}
+
+var errUnanswered = errors.New("not answered yet")
+
 const (
 	// recordOverhead is what a batch of one record holds beside key and value: 61 bytes of header, lengths, rounded up.
 	recordOverhead = 512

@@ -11,17 +11,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
-	readMaxBytes = 4 << 20                // of one fetch; a broker exceeds it for a single larger batch
+	readMaxBytes = 1 << 20                // of one fetch; a broker exceeds it for a single larger batch
+	readAtOnce   = 4                      // partitions, each with a fetch in memory
 	readMaxWait  = 500 * time.Millisecond // a broker answers at once here, since below the end there is always something
 	readRetries  = 20                     // without progress, a retryBackoff apart: longer than an election takes
 	retryBackoff = 250 * time.Millisecond
 )
 
 // readAll hands every record of a topic, from the start of each partition to the end it has when the call begins, to fn,
-// in offset order within a partition.
+// in offset order within a partition, and from several goroutines at once.
 //
 // It fetches by itself rather than through a consumer, since only the raw batches tell how far one has read: compaction
 // may have emptied the last ones before the end, and a consumer that waits for a record there waits for ever.
@@ -47,15 +49,20 @@ func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p i
 	if err = cmp.Or(err, starts.Error()); err != nil {
 		return fmt.Errorf("asking for its start: %w", err)
 	}
+	eg, ctx := errgroup.WithContext(ctx)
+	eg.SetLimit(readAtOnce)
 	for p, end := range ends[topic] {
 		if !wanted(p, len(ends[topic])) {
 			continue
 		}
-		if err := readPartition(ctx, cl, topic, p, starts[topic][p].Offset, end.Offset, fn); err != nil {
-			return fmt.Errorf("partition %d: %w", p, err)
-		}
+		eg.Go(func() error {
+			if err := readPartition(ctx, cl, topic, p, starts[topic][p].Offset, end.Offset, fn); err != nil {
+				return fmt.Errorf("partition %d: %w", p, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return eg.Wait()
 }
 
 func readPartition(ctx context.Context, cl *kgo.Client, topic string, p int32, from, to int64, fn func(*kgo.Record)) error {

@@ -1,6 +1,7 @@
 package changelog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -69,6 +71,24 @@ func (s *StateStore) PutAll(ctx context.Context, writes []Write) ([]Location, er
 	return places, nil
 }
 
+// putEach is PutAll where one record's failure is not the others': an error a record, nil where every in-sync replica has it.
+func (s *StateStore) putEach(ctx context.Context, writes []Write) ([]Location, []error) {
+	rs := make([]*kgo.Record, len(writes))
+	for i, w := range writes {
+		rs[i] = &kgo.Record{Topic: s.topic, Key: []byte(w.Key), Value: w.Value}
+	}
+	errs := produceEach(ctx, s.cl, rs...)
+	places := make([]Location, len(rs))
+	for i, r := range rs {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("writing %s to topic %s: %w", writes[i].Key, s.topic, errs[i])
+			continue // r is the client's still, where ctx has ended
+		}
+		places[i] = Location{r.Partition, r.Offset}
+	}
+	return places, errs
+}
+
 // Remove takes keys out of the topic.
 func (s *StateStore) Remove(ctx context.Context, keys ...string) error {
 	rs := make([]*kgo.Record, len(keys))
@@ -83,13 +103,24 @@ func (s *StateStore) Remove(ctx context.Context, keys ...string) error {
 
 // Load reads the topic from start to the end it has now, committed or not, and returns the last value of each key.
 func (s *StateStore) Load(ctx context.Context) (*State, error) {
+	return s.LoadOnly(ctx, func([]byte) bool { return true })
+}
+
+// LoadOnly is Load that keeps no more than the keys that are wanted, which may be asked from several goroutines at once.
+func (s *StateStore) LoadOnly(ctx context.Context, wanted func(key []byte) bool) (*State, error) {
 	cl, err := s.read()
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
 	st := &State{Topic: s.topic, entries: make(map[string]Entry)}
+	var mu sync.Mutex
 	err = readAll(ctx, cl, s.topic, func(r *kgo.Record) {
+		if !wanted(r.Key) {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
 		if r.Value == nil {
 			delete(st.entries, string(r.Key))
 			return
@@ -99,6 +130,11 @@ func (s *StateStore) Load(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading topic %s: %w", s.topic, err)
 	}
+	for k, e := range st.entries { // a value holds on to the whole batch that it came with
+		e.Value = bytes.Clone(e.Value)
+		st.entries[k] = e
+	}
+	st.keys = slices.Sorted(maps.Keys(st.entries))
 	return st, nil
 }
 
@@ -130,6 +166,7 @@ type Location struct {
 type State struct {
 	Topic   string
 	entries map[string]Entry
+	keys    []string // in order
 }
 
 // Entry is the last record of a key.
@@ -148,8 +185,9 @@ func (s *State) Get(key string) (Entry, bool) {
 func (s *State) Under(parts ...string) iter.Seq2[string, Entry] {
 	prefix := StateKey(parts...) + "/"
 	return func(yield func(string, Entry) bool) {
-		for _, k := range slices.Sorted(maps.Keys(s.entries)) {
-			if strings.HasPrefix(k, prefix) && !yield(k, s.entries[k]) {
+		at, _ := slices.BinarySearch(s.keys, prefix)
+		for _, k := range s.keys[at:] {
+			if !strings.HasPrefix(k, prefix) || !yield(k, s.entries[k]) {
 				return
 			}
 		}
