@@ -205,6 +205,7 @@ func memcacheOptions(c config.Cache) memcache.Options {
 		ConnsPerNode: c.Node.Connections,
 		QueueBytes:   int(c.Node.Queue),
 		Timeout:      c.Node.Timeout,
+		MaxLag:       c.Node.MaxLag,
 	}
 }
 

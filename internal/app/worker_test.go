@@ -89,7 +89,7 @@ func TestOwnTopicsAreNoChangeTopics(t *testing.T) {
 func TestOptionsFromConfig(t *testing.T) {
 	c := parse(t, t.TempDir(), `
 kafka: {brokers: [k:1], sasl: {mechanism: plain, user: u, password: p}, topic_prefix: inv, partitions: 3, replication: 2}
-cache: {max_ttl: 2h, protocol: classic, node: {connections: 5, queue: 1MiB, timeout: 3s}}
+cache: {max_ttl: 2h, protocol: classic, node: {connections: 5, queue: 1MiB, timeout: 3s, max_lag: 4s}}
 `)
 	k, err := kafkaOptions(c.Kafka, nil)
 	if err != nil {
@@ -98,7 +98,7 @@ cache: {max_ttl: 2h, protocol: classic, node: {connections: 5, queue: 1MiB, time
 	if want := (changelog.Options{Brokers: []string{"k:1"}, SASL: changelog.SASL{Mechanism: changelog.Plain, User: "u", Password: "p"}}); !cmp.Equal(k, want) {
 		t.Error(cmp.Diff(want, k))
 	}
-	if want := (memcache.Options{Protocol: memcache.Classic, ConnsPerNode: 5, QueueBytes: 1 << 20, Timeout: 3 * time.Second}); !cmp.Equal(memcacheOptions(c.Cache), want) {
+	if want := (memcache.Options{Protocol: memcache.Classic, ConnsPerNode: 5, QueueBytes: 1 << 20, Timeout: 3 * time.Second, MaxLag: 4 * time.Second}); !cmp.Equal(memcacheOptions(c.Cache), want) {
 		t.Error(cmp.Diff(want, memcacheOptions(c.Cache)))
 	}
 	if want := (changelog.Settings{Prefix: "inv", Partitions: 3, Replication: 2, MaxTTL: 2 * time.Hour}); topicSettings(c) != want {

@@ -26,6 +26,7 @@ const (
 	DefaultConnections = 2
 	DefaultQueue       = 8 << 20
 	DefaultTimeout     = time.Second
+	DefaultMaxLag      = 2 * time.Second
 	DefaultMaxRecord   = 1000 << 10
 	DefaultWindow      = 30 * time.Second
 )
@@ -41,6 +42,7 @@ func (c *Config) setDefaults(dir string) {
 	def(&c.Cache.Node.Connections, DefaultConnections)
 	def(&c.Cache.Node.Queue, DefaultQueue)
 	def(&c.Cache.Node.Timeout, DefaultTimeout)
+	def(&c.Cache.Node.MaxLag, DefaultMaxLag)
 	if e := c.Cache.Ring.Etcd; e != nil {
 		def(&e.Key, "/cache/ring")
 		def(&e.HotPrefix, "/cache/hot/")
@@ -123,7 +125,7 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	for _, d := range []struct {
 		path  string
 		value time.Duration
-	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.ring.lag", c.Cache.Ring.Lag}, {"cache.node", c.Cache.Node.Timeout}, {"replay.window", c.Replay.Window}} {
+	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.ring.lag", c.Cache.Ring.Lag}, {"cache.node", c.Cache.Node.Timeout}, {"cache.node", c.Cache.Node.MaxLag}, {"replay.window", c.Replay.Window}} {
 		if d.value < 0 {
 			add(d.path, "a duration of %s is negative", d.value)
 		}

@@ -71,8 +71,9 @@ type Etcd struct {
 // Node bounds what one worker does with one node.
 type Node struct {
 	Connections int           `yaml:"connections"` // default 2
-	Queue       Size          `yaml:"queue"`       // keys waiting for one node; default 8MiB
+	Queue       Size          `yaml:"queue"`       // live keys waiting for one node, and an eighth of it in each other lane; default 8MiB
 	Timeout     time.Duration `yaml:"timeout"`     // of each read and write; default 1s
+	MaxLag      time.Duration `yaml:"max_lag"`     // a node that answers a live delete later leaves the live path, and is owed; default 2s
 }
 
 // Mappings is the teams' folder.

@@ -99,6 +99,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"heartbeat", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], heartbeat: -1s}\n", `c.yaml:2: source s: heartbeat is -1s`},
 		{"slot", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], slot: Shop-1}\n", `c.yaml:2: source s: slot "Shop-1"`},
 		{"negative connections", "cache:\n  node: {connections: -1}\n", "c.yaml:2: connections is -1"},
+		{"negative lag", "cache:\n  node: {max_lag: -1s}\n", "c.yaml:2: a duration of -1s is negative"},
 		{"negative partitions", "kafka:\n  partitions: -1\n", "c.yaml:2: partitions is -1"},
 		{"negative replication", "kafka:\n  replication: -1\n", "c.yaml:2: replication is -1"},
 		{"too many replicas", "kafka:\n  replication: 70000\n", "c.yaml:2: replication is 70000"},

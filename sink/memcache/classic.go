@@ -18,16 +18,27 @@ type classicLink struct {
 	client *memcache.Client
 }
 
-func newClassicLink(ctx context.Context, addr string, d dialer, opts Options) link {
+// openClassicLink connects and asks for the version, so that it stands when it is first used.
+func openClassicLink(ctx context.Context, addr string, d dialer, opts Options) (*classicLink, error) {
 	client := memcache.NewFromSelector(oneNode(addr))
 	client.Timeout = opts.Timeout
 	client.MaxIdleConns = 1
 	client.DialContext = func(_ context.Context, _, addr string) (net.Conn, error) { return d.open(ctx, addr) }
-	return &classicLink{node: addr, client: client}
+	l := &classicLink{node: addr, client: client}
+	if _, err := l.exchange(nil, true); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // exchange is link's. Every delete has its own answer, so all of them are careful. There are no stale marks in this protocol.
 func (l *classicLink) exchange(batch []entry, _ bool) (answered int, err error) {
+	if len(batch) == 0 {
+		if err := l.client.Ping(); err != nil {
+			return 0, fmt.Errorf("asking for the version: %w", err)
+		}
+	}
 	for i, e := range batch {
 		err := l.client.Delete(e.key)
 		switch {
@@ -42,6 +53,8 @@ func (l *classicLink) exchange(batch []entry, _ bool) (answered int, err error) 
 }
 
 func (l *classicLink) close() { l.client.Close() }
+
+func (l *classicLink) classic() bool { return true }
 
 // oneNode is a gomemcache selector of a single node. Unlike gomemcache's own list it keeps the name, for the dialer to resolve.
 type oneNode string

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +24,9 @@ const (
 type Options struct {
 	Protocol     Protocol      // default Meta
 	ConnsPerNode int           // connections a node, a hard cap; default 2. Classic has one delete in flight on each
-	QueueBytes   int           // bytes of deletes a node may have unanswered before Delete waits; default 8 MiB
+	QueueBytes   int           // bytes of deletes that a node may have unanswered in sink.Live; an eighth of it in each other lane. Default 8 MiB
+	TotalBytes   int           // of all nodes together; default 64 MiB
+	MaxLag       time.Duration // a node whose oldest live delete is older, or that answers nothing for so long, goes off; default 2 s
 	DialTimeout  time.Duration // name resolution, connect and TLS handshake together; default 1 s
 	Timeout      time.Duration // one batch (classic: one delete), from its first byte to its last answer; default 1 s
 	BackoffMin   time.Duration // pause after a first failure, doubled by each further one; default 50 ms
@@ -42,13 +42,19 @@ type Client struct {
 	opts   Options
 	log    *slog.Logger
 	dial   dialer
-	closed chan struct{} // closed when Run's context ends
-	wake   chan struct{} // holds one signal: mu.fresh is not empty
+	open   func(ctx context.Context, addr string) (link, error) // connects to a node and has one answer from it
+	closed chan struct{}                                        // closed when Run's context ends
+	wake   chan struct{}                                        // holds one signal: mu.fresh is not empty
+
+	budget budget
+
+	shedding sync.Mutex // held while the fullest node is looked for
 
 	mu struct {
 		sync.RWMutex
-		nodes map[string]*node
-		fresh []*node // made by Delete, not yet started by Run
+		nodes  map[string]*node
+		fresh  []*node // made by Delete or Probe, not yet started by Run
+		turned []func(node string, on bool)
 	}
 }
 
@@ -59,6 +65,8 @@ func New(opts Options, log *slog.Logger) *Client {
 	setDefault(&opts.Protocol, Meta)
 	setDefault(&opts.ConnsPerNode, 2)
 	setDefault(&opts.QueueBytes, 8<<20)
+	setDefault(&opts.TotalBytes, 64<<20)
+	setDefault(&opts.MaxLag, 2*time.Second)
 	setDefault(&opts.DialTimeout, time.Second)
 	setDefault(&opts.Timeout, time.Second)
 	setDefault(&opts.BackoffMin, 50*time.Millisecond)
@@ -70,6 +78,8 @@ func New(opts Options, log *slog.Logger) *Client {
 		closed: make(chan struct{}),
 		wake:   make(chan struct{}, 1),
 	}
+	c.open = c.openLink
+	c.budget.limit = int64(opts.TotalBytes)
 	c.mu.nodes = make(map[string]*node)
 	return c
 }
@@ -81,38 +91,56 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Delete is sink.Deleter's. It returns ErrClosed, or an error that wraps ctx's.
-func (c *Client) Delete(ctx context.Context, _ sink.Lane, cp sink.Copy, w sink.Waiter) error {
-	return c.queue(ctx, cp, 0, w)
+// Delete is sink.Deleter's. It returns a *sink.OffError, ErrClosed, or an error that wraps ctx's.
+func (c *Client) Delete(ctx context.Context, l sink.Lane, cp sink.Copy, w sink.Waiter) error {
+	return c.queue(ctx, cp.Node, newEntry(l, cp.Key, 0, w))
 }
 
 // MarkStale is sink.Deleter's. Its errors are Delete's.
-func (c *Client) MarkStale(ctx context.Context, _ sink.Lane, cp sink.Copy, ttl time.Duration, w sink.Waiter) error {
+func (c *Client) MarkStale(ctx context.Context, l sink.Lane, cp sink.Copy, ttl time.Duration, w sink.Waiter) error {
 	if ttl < sink.MinStale || ttl > sink.MaxStale {
 		ttl = 0
 	}
-	return c.queue(ctx, cp, uint8(ttl/time.Second), w)
+	return c.queue(ctx, cp.Node, newEntry(l, cp.Key, uint8(ttl/time.Second), w))
 }
 
 // Probe is sink.Deleter's.
-func (c *Client) Probe(node string, w sink.Waiter) { w.Acked(sink.Copy{Node: node}, nil) }
+func (c *Client) Probe(node string, w sink.Waiter) { c.node(node).probe(w) }
 
-func (c *Client) queue(ctx context.Context, cp sink.Copy, stale uint8, w sink.Waiter) error {
+// OnOff has f called each time that a node goes off the live path (on is false), and each time that it is back. f is called from a
+// goroutine of that node, with no lock held, and must not block: of one node the calls come in order, and it is not back before
+// they have returned. When f is told that it is off, so is everyone whose delete it left unanswered.
+func (c *Client) OnOff(f func(node string, on bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.turned = append(c.mu.turned, f)
+}
+
+func (c *Client) tellTurned(node string, on bool) {
+	c.mu.RLock()
+	turned := c.mu.turned
+	c.mu.RUnlock()
+	for _, f := range turned {
+		f(node, on)
+	}
+}
+
+func (c *Client) queue(ctx context.Context, node string, e entry) error {
 	select {
 	case <-c.closed:
 		return ErrClosed
 	default:
 	}
-	n := c.node(cp.Node)
+	n := c.node(node)
 	for {
-		full := n.push(cp.Key, stale, w)
-		if full == nil {
-			return nil
+		room, err := n.push(&e)
+		if err != nil || room == nil {
+			return err
 		}
 		select {
-		case <-full:
+		case <-room:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for room in the queue of node %s: %w", cp.Node, ctx.Err())
+			return fmt.Errorf("waiting for room in the queue of node %s: %w", node, ctx.Err())
 		case <-c.closed:
 			return ErrClosed
 		}
@@ -140,7 +168,7 @@ func (c *Client) addNode(addr string) (n *node, fresh bool) {
 	if n := c.mu.nodes[addr]; n != nil {
 		return n, false
 	}
-	n = newNode(addr, c.opts.ConnsPerNode, c.opts.QueueBytes)
+	n = c.newNode(addr)
 	c.mu.nodes[addr] = n
 	c.mu.fresh = append(c.mu.fresh, n)
 	return n, true
@@ -149,8 +177,8 @@ func (c *Client) addNode(addr string) (n *node, fresh bool) {
 // Run speaks to the nodes until ctx ends, and returns nil when every goroutine of the client has. Deletes without an answer
 // by then are forgotten: their waiters are not called. It is called once.
 func (c *Client) Run(ctx context.Context) error {
-	var senders sync.WaitGroup
-	defer senders.Wait()
+	var keepers sync.WaitGroup
+	defer keepers.Wait()
 	defer close(c.closed)
 	for {
 		select {
@@ -163,41 +191,20 @@ func (c *Client) Run(ctx context.Context) error {
 		c.mu.fresh = nil
 		c.mu.Unlock()
 		for _, n := range fresh {
-			for slot := range c.opts.ConnsPerNode {
-				s := c.newSender(n, slot)
-				senders.Go(func() { s.run(ctx) })
-			}
+			keepers.Go(func() { n.run(ctx) })
 		}
 	}
 }
 
-// NodeState is what a node owes and how it answers, for metrics and status.
-type NodeState struct {
-	Node        string
-	Queued      int       // deletes without an answer, queued or on a socket
-	QueuedBytes int       // what they hold of Options.QueueBytes
-	OldestSince time.Time // when the oldest of them was queued; zero when there is none
-	LastAck     time.Time // when a delete was last answered; zero before the first
-	LastError   string    // why the latest attempt failed; empty once a later one has not
-	Connected   bool      // at least one connection has had its latest answer in order
-	Acked       uint64    // deletes answered since the start, refusals included
-	Retried     uint64    // deletes that had to be sent again, counted each time
-}
-
-// Nodes returns the state of every node, by address.
-func (c *Client) Nodes() []NodeState {
+// all returns every node.
+func (c *Client) all() []*node {
 	c.mu.RLock()
+	defer c.mu.RUnlock()
 	nodes := make([]*node, 0, len(c.mu.nodes))
 	for _, n := range c.mu.nodes {
 		nodes = append(nodes, n)
 	}
-	c.mu.RUnlock()
-	states := make([]NodeState, len(nodes))
-	for i, n := range nodes {
-		states[i] = n.state()
-	}
-	slices.SortFunc(states, func(a, b NodeState) int { return strings.Compare(a.Node, b.Node) })
-	return states
+	return nodes
 }
 
 // signal leaves one signal in ch, which has room for one.

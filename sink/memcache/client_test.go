@@ -73,9 +73,10 @@ func (a acks) none(t *testing.T) {
 	}
 }
 
-// start runs a client until the test ends.
+// start runs a client until the test ends. Where the test does not say after how much lag a node goes off, none does.
 func start(t testing.TB, opts Options) (*Client, *obstest.Log) {
 	t.Helper()
+	setDefault(&opts.MaxLag, time.Hour)
 	logged := new(obstest.Log)
 	c := New(opts, slog.New(slog.NewTextHandler(logged, nil)))
 	run(t, c)
@@ -116,9 +117,14 @@ func fill(s *memcachetest.Server, n int) (keys []string) {
 
 func deleteAll(t *testing.T, c *Client, node string, keys []string) acks {
 	t.Helper()
+	return deleteIn(t, c, sink.Live, node, keys)
+}
+
+func deleteIn(t *testing.T, c *Client, l sink.Lane, node string, keys []string) acks {
+	t.Helper()
 	w := make(acks, 2*len(keys)+1)
 	for _, key := range keys {
-		if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: node, Key: key}, w); err != nil {
+		if err := c.Delete(t.Context(), l, sink.Copy{Node: node, Key: key}, w); err != nil {
 			t.Fatalf("Delete(%s): %v", key, err)
 		}
 	}
@@ -245,7 +251,7 @@ func TestH3_ConnectionsAreCapped(t *testing.T) {
 }
 
 func TestH5_ADeadNodeSlowsNoOther(t *testing.T) {
-	bothProtocols(t, Options{QueueBytes: 1 << 20}, func(t *testing.T, opts Options) {
+	bothProtocols(t, Options{QueueBytes: 1 << 20, MaxLag: 10 * time.Second}, func(t *testing.T, opts Options) {
 		dead, alive := memcachetest.Start(t), memcachetest.Start(t)
 		dead.Intercept(func(int, string) memcachetest.Reply { return memcachetest.Reply{Then: memcachetest.Stall} })
 		c, _ := start(t, opts)
@@ -266,9 +272,9 @@ func TestH5_ADeadNodeSlowsNoOther(t *testing.T) {
 	})
 }
 
-func TestQueueFullThenDrains(t *testing.T) {
+func TestALaneIsFullThenDrains(t *testing.T) {
 	bothProtocols(t, quick, func(t *testing.T, opts Options) {
-		opts.QueueBytes = 500
+		opts.QueueBytes = 500 * lowerPart
 		node := memcachetest.Start(t)
 		node.Intercept(func(int, string) memcachetest.Reply { return memcachetest.Reply{Then: memcachetest.Hangup} })
 		c, _ := start(t, opts)
@@ -276,17 +282,20 @@ func TestQueueFullThenDrains(t *testing.T) {
 		full := 0
 		for err := error(nil); err == nil; full++ {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			err = c.Delete(ctx, sink.Live, sink.Copy{Node: node.Addr(), Key: fmt.Sprint("k", full)}, w)
+			err = c.Delete(ctx, sink.Debts, sink.Copy{Node: node.Addr(), Key: fmt.Sprint("k", full)}, w)
 			cancel()
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
 		}
-		if st := c.Nodes()[0]; full < 3 || st.QueuedBytes > 500 {
-			t.Fatalf("the queue of 500 bytes took %d deletes: %+v", full-1, st)
+		if st := c.Nodes()[0]; full < 3 || st.QueuedBytes > 500 || st.LaneBytes[sink.Debts] != st.QueuedBytes {
+			t.Fatalf("the lane of 500 bytes took %d deletes: %+v", full-1, st)
 		}
 		waiting := make(chan error)
-		go func() { waiting <- c.Delete(t.Context(), sink.Live, sink.Copy{Node: node.Addr(), Key: "last"}, w) }()
+		go func() {
+			waiting <- c.Delete(t.Context(), sink.Debts, sink.Copy{Node: node.Addr(), Key: "last"}, w)
+		}()
+		deleteIn(t, c, sink.Replay, node.Addr(), []string{"another lane has room"})
 		node.Intercept(nil)
 		if err := <-waiting; err != nil {
 			t.Fatal(err)
@@ -295,17 +304,20 @@ func TestQueueFullThenDrains(t *testing.T) {
 	})
 }
 
-func TestAKeyLargerThanTheQueueIsTakenAlone(t *testing.T) {
+func TestAKeyLargerThanItsLaneIsTakenAlone(t *testing.T) {
 	opts := quick
-	opts.QueueBytes = 10
+	opts.QueueBytes, opts.TotalBytes = 10, 10
 	node := memcachetest.Start(t)
 	c, _ := start(t, opts)
-	deleteAll(t, c, node.Addr(), fill(node, 20)).want(t, 40)
+	deleteIn(t, c, sink.Debts, node.Addr(), fill(node, 20)).want(t, 40)
+	for i := range 20 {
+		deleteAll(t, c, node.Addr(), []string{fmt.Sprint("live", i)}).want(t, 1)
+	}
 }
 
 func TestEndWhileRetrying(t *testing.T) {
 	bothProtocols(t, quick, func(t *testing.T, opts Options) {
-		opts.QueueBytes = 500
+		opts.QueueBytes = 500 * lowerPart
 		refusing, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +325,7 @@ func TestEndWhileRetrying(t *testing.T) {
 		refusing.Close()
 		stalling := memcachetest.Start(t)
 		stalling.Intercept(func(int, string) memcachetest.Reply { return memcachetest.Reply{Then: memcachetest.Stall} })
-		opts.Timeout = time.Hour // only the end of Run can end an exchange
+		opts.Timeout, opts.MaxLag = time.Hour, time.Hour // only the end of Run can end an exchange
 		for _, addr := range []string{refusing.Addr().String(), stalling.Addr()} {
 			c := New(opts, slog.New(slog.DiscardHandler))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -322,8 +334,8 @@ func TestEndWhileRetrying(t *testing.T) {
 			w := make(acks, 100)
 			blocked := make(chan error)
 			go func() {
-				for {
-					if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: addr, Key: "k"}, w); err != nil {
+				for i := 0; ; i++ {
+					if err := c.Delete(t.Context(), sink.Debts, sink.Copy{Node: addr, Key: fmt.Sprint("k", i)}, w); err != nil {
 						blocked <- err
 						return
 					}

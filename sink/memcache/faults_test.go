@@ -395,10 +395,10 @@ func pipe(client net.Conn, addr string) {
 
 func TestBackOffDoublesUpToItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sender{node: newNode("n", 1, 1), log: slog.New(slog.DiscardHandler), opts: &Options{BackoffMin: 50 * time.Millisecond, BackoffMax: 2 * time.Second}}
+		s := &sender{node: loneNode(1), log: slog.New(slog.DiscardHandler), opts: &Options{BackoffMin: 50 * time.Millisecond, BackoffMax: 2 * time.Second}}
 		for _, want := range []int{50, 100, 200, 400, 800, 1600, 2000, 2000} {
 			began := time.Now()
-			s.failed(t.Context(), io.EOF, nil)
+			s.failed(t.Context(), io.EOF)
 			if took, most := time.Since(began), time.Duration(want)*time.Millisecond; took < most/2 || took > most {
 				t.Errorf("paused %s, want %s to %s", took, most/2, most)
 			}
@@ -406,7 +406,7 @@ func TestBackOffDoublesUpToItsBound(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began := time.Now()
-		if s.failed(ctx, io.EOF, nil); time.Since(began) > 0 {
+		if s.failed(ctx, io.EOF); time.Since(began) > 0 {
 			t.Error("paused though its context has ended")
 		}
 	})
@@ -416,14 +416,28 @@ func TestBackOffDoublesUpToItsBound(t *testing.T) {
 type fakeLink struct{ open *atomic.Int64 }
 
 func (l fakeLink) exchange(batch []entry, _ bool) (int, error) { return len(batch), nil }
+func (l fakeLink) classic() bool                               { return false }
 func (l fakeLink) close()                                      { l.open.Add(-1) }
+
+// loneNode is a node without a keeper.
+func loneNode(senders int) *node {
+	return New(Options{ConnsPerNode: senders}, slog.New(slog.DiscardHandler)).newNode("n")
+}
+
+func pushOne(t *testing.T, n *node, key string, w sink.Waiter) {
+	t.Helper()
+	e := newEntry(sink.Live, key, 0, w)
+	if room, err := n.push(&e); room != nil || err != nil {
+		t.Fatal("no room", err)
+	}
+}
 
 func TestAnIdleConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open atomic.Int64
 		w := make(acks, 10)
-		n := newNode("n", 1, 1<<20)
-		s := &sender{node: n, maxKeys: 10, log: slog.New(slog.DiscardHandler), open: func(context.Context) (link, error) {
+		n := loneNode(1)
+		s := &sender{node: n, log: slog.New(slog.DiscardHandler), open: func(context.Context) (link, error) {
 			open.Add(1)
 			return fakeLink{&open}, nil
 		}}
@@ -431,7 +445,7 @@ func TestAnIdleConnectionIsClosed(t *testing.T) {
 		go s.run(ctx)
 		for range 3 { // used before the time is up, it stays; after that, the next delete opens another
 			for range 3 {
-				n.push("k", 0, w)
+				pushOne(t, n, "k", w)
 				time.Sleep(idleAfter - time.Second)
 				if synctest.Wait(); open.Load() != 1 || len(w) != 1 {
 					t.Fatalf("%d connections and %d answers, want 1 each", open.Load(), len(w))
@@ -471,13 +485,13 @@ func TestH3_OneConnectionCarriesEverything(t *testing.T) {
 func TestASlowConnectHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open atomic.Int64
-		n, w, log := newNode("n", 2, 1<<20), make(acks, 10), slog.New(slog.DiscardHandler)
+		n, w, log := loneNode(2), make(acks, 10), slog.New(slog.DiscardHandler)
 		ctx, cancel := context.WithCancel(t.Context())
-		slow := &sender{node: n, slot: 0, maxKeys: 10, log: log, opts: &quick, open: func(ctx context.Context) (link, error) {
+		slow := &sender{node: n, slot: 0, log: log, opts: &quick, open: func(ctx context.Context) (link, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
-		good := &sender{node: n, slot: 1, maxKeys: 10, log: log, opts: &quick, open: func(context.Context) (link, error) {
+		good := &sender{node: n, slot: 1, log: log, opts: &quick, open: func(context.Context) (link, error) {
 			return fakeLink{&open}, nil
 		}}
 		go slow.run(ctx)
@@ -485,7 +499,7 @@ func TestASlowConnectHoldsUpNothing(t *testing.T) {
 		go good.run(ctx)
 		for range 5 {
 			synctest.Wait()
-			n.push("k", 0, w)
+			pushOne(t, n, "k", w)
 			if synctest.Wait(); len(w) != 1 {
 				t.Fatal("the delete waits for the slow connection")
 			}

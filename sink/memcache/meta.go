@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNotMeta is the reason, in NodeState.LastError and the log, why nothing reaches a node that knows no meta commands.
-var ErrNotMeta = errors.New("the node does not speak the meta protocol (set cache.protocol: classic)")
+var ErrNotMeta = errors.New("the node does not speak the meta protocol (cache.protocol: classic)")
 
 // metaLink speaks the meta protocol.
 type metaLink struct {
@@ -29,7 +29,7 @@ type metaLink struct {
 }
 
 // openMetaLink connects and asks for an `MN`, so that a node that cannot answer one is never handed a delete.
-func openMetaLink(ctx context.Context, addr string, d dialer, timeout time.Duration) (link, error) {
+func openMetaLink(ctx context.Context, addr string, d dialer, timeout time.Duration) (*metaLink, error) {
 	conn, err := d.open(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -157,3 +157,5 @@ func (l *metaLink) readLine() ([]byte, error) {
 }
 
 func (l *metaLink) close() { l.conn.Close() }
+
+func (l *metaLink) classic() bool { return false }

@@ -1,44 +1,46 @@
 package memcache
 
 import (
-	"cmp"
+	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
-	"unsafe"
 
 	"invalidator/sink"
 )
 
-// entry is one delete, or stale mark, on its way to a node.
-type entry struct {
-	key     string
-	waiter  sink.Waiter
-	since   int64 // when it was queued, Unix ns
-	careful bool  // it was on a socket before, without an answer
-	base64  bool  // the key has to be sent in base64
-	stale   uint8 // seconds that the item is left as stale; 0: it is deleted
-}
-
-// size is what an entry holds of a node's queue, in bytes.
-func (e entry) size() int { return len(e.key) + int(unsafe.Sizeof(e)) }
-
-// node is one memcached: its queue, and what is known of it. Its senders take from the queue; an entry counts against the
-// bound until it is answered.
+// node is one memcached: its queue, whether it is on the live path, and what is known of it. Its keeper (keeper.go) is a goroutine
+// that lives as long as the client; its senders take from the queue while it is on. An entry counts against the bounds until
+// it is answered, or the node goes off.
 type node struct {
-	addr  string
-	limit int           // bytes
-	wake  chan struct{} // holds one signal: mu.queue is not empty
+	addr   string
+	client *Client
+	log    *slog.Logger
+	wake   chan struct{} // holds one signal: there is something to send
 
 	mu struct {
 		sync.Mutex
-		queue []entry // queue[head:] waits for a sender
-		head  int
-		count int           // entries without an answer, here or at a sender
-		bytes int           // their size
-		room  chan struct{} // closed when room appears; nil when nobody waits for it
+		lanes   [sink.Lanes]lane
+		turn    int  // the lane that had its part of a batch last
+		batches uint // that were taken
+		slots   []slot
+		probes  []sink.Waiter // that wait for something that is asked after them
+		ping    bool          // the node idles, and an MN is due
 
-		slots     []slot // one a sender
+		on      bool
+		off     chan struct{} // closed when the node goes off; another each time that it is on
+		turned  time.Time     // when it went on, or off
+		back    time.Time     // when it was back on; zero: it was never off
+		why     string        // why it is off, or was the last time
+		stay    time.Duration // how long it stays off at least
+		leaving [][]entry     // whose waiters are to be told that it is off
+
+		tried     int64     // the first attempt since the latest answer, Unix ns; zero: none
+		answered  time.Time // when it last answered anything
+		used      time.Time // when a delete or a probe was last asked for
+		pace      pace
+		protocol  Protocol // of the latest connection
 		lastAck   time.Time
 		lastError string
 		logged    time.Time // when a failure was last logged
@@ -50,138 +52,341 @@ type node struct {
 
 // slot is what a node knows of one of its senders.
 type slot struct {
-	oldest    int64 // when the oldest entry it holds was queued, Unix ns; zero when it holds none
+	busy      bool    // an exchange is under way, and the node has been on since it began
+	held      []entry // what of it has no answer yet; the sender's own, and read by nobody else but under the lock
+	probes    []sink.Waiter
+	ping      bool
+	oldest    int64 // when the oldest entry of held was queued, Unix ns; zero when there is none
 	connected bool
 }
 
-// keptQueue is how many entries of room an empty queue keeps (640 KB); what an outage made it grow beyond is given back.
-const keptQueue = 16384
-
-func newNode(addr string, senders, limit int) *node {
-	n := &node{addr: addr, limit: limit, wake: make(chan struct{}, 1)}
-	n.mu.slots = make([]slot, senders)
+func (c *Client) newNode(addr string) *node {
+	n := &node{addr: addr, client: c, log: c.log.With("node", addr), wake: make(chan struct{}, 1)}
+	n.mu.slots = make([]slot, c.opts.ConnsPerNode)
+	for l := range n.mu.lanes {
+		n.mu.lanes[l].limit = c.opts.QueueBytes / lowerPart
+	}
+	n.mu.lanes[sink.Live].limit = c.opts.QueueBytes
+	n.mu.on, n.mu.off, n.mu.turned = true, make(chan struct{}), time.Now()
 	return n
 }
 
-// push queues a delete. Where the queue is full it does not, and returns a channel that is closed when there is room.
-// An entry larger than the bound is taken when it is alone.
-func (n *node) push(key string, stale uint8, w sink.Waiter) (full <-chan struct{}) {
-	if full := n.enqueue(entry{key: key, waiter: w, since: time.Now().UnixNano(), stale: stale}); full != nil {
-		return full
+// lowerPart is what part of Options.QueueBytes each lane but Live may hold, and what part of each batch is the lower lanes' while they wait.
+const lowerPart = 8
+
+// push queues a delete. Where there is no room it does not: it returns what is closed when there may be, or an error where the
+// node is off, or goes off for it.
+func (n *node) push(e *entry) (room <-chan struct{}, err error) {
+	size, live := e.size(), e.lane == sink.Live
+	if live {
+		for !n.client.budget.reserve(size, n.client.budget.limit) {
+			if !n.client.shed(size) { // it is larger than the bound itself
+				n.client.budget.held.Add(int64(size))
+				break
+			}
+		}
+	} else if !n.client.budget.reserve(size, n.client.budget.forWaiting()) && !n.reserveAlone(e, size) {
+		room := n.client.budget.awaitRoom()
+		return room, n.offError()
 	}
+	used, room, err := n.enqueue(e)
+	if used < size {
+		n.client.budget.release(size - used)
+	}
+	if used > 0 {
+		signal(n.wake)
+	}
+	return room, err
+}
+
+// reserveAlone takes the room of an entry that is larger than the bound, where nothing else is held.
+func (n *node) reserveAlone(e *entry, size int) bool {
+	if int64(size) <= n.client.budget.forWaiting() || !n.client.budget.held.CompareAndSwap(0, int64(size)) {
+		return false
+	}
+	return true
+}
+
+// enqueue returns how many bytes of the bounds the entry holds: 0 where it is not queued.
+func (n *node) enqueue(e *entry) (used int, room <-chan struct{}, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.mu.on {
+		return 0, nil, n.offLocked()
+	}
+	l := &n.mu.lanes[e.lane]
+	idle := n.idle()
+	used, ok := l.add(e)
+	switch {
+	case ok && idle:
+		n.mu.pace.start(time.Unix(0, e.since))
+		fallthrough
+	case ok:
+		n.mu.used = time.Unix(0, e.since)
+		return used, nil, nil
+	case e.lane == sink.Live:
+		n.turnOff(fmt.Sprintf("its queue is full (%d bytes)", l.limit))
+		return 0, nil, n.offLocked()
+	}
+	return 0, l.awaitRoom(), nil
+}
+
+// idle says whether no delete is without an answer. It is called under the lock.
+func (n *node) idle() bool {
+	return !slices.ContainsFunc(n.mu.lanes[:], func(l lane) bool { return l.count > 0 })
+}
+
+// offError is nil while the node is on.
+func (n *node) offError() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.on {
+		return nil
+	}
+	return n.offLocked()
+}
+
+func (n *node) offLocked() *sink.OffError { return &sink.OffError{Node: n.addr, Why: n.mu.why} }
+
+// probe has w told when the node has answered something that is asked from now on.
+func (n *node) probe(w sink.Waiter) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.probes = append(n.mu.probes, w)
+	n.mu.used = time.Now()
 	signal(n.wake)
-	return nil
 }
 
-func (n *node) enqueue(e entry) (full <-chan struct{}) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.mu.count > 0 && n.mu.bytes+e.size() > n.limit {
-		if n.mu.room == nil {
-			n.mu.room = make(chan struct{})
-		}
-		return n.mu.room
-	}
-	if len(n.mu.queue) == cap(n.mu.queue) && n.mu.head > len(n.mu.queue)/2 {
-		left := copy(n.mu.queue, n.mu.queue[n.mu.head:]) // use again the room of what was taken, instead of growing
-		clear(n.mu.queue[left:])
-		n.mu.queue, n.mu.head = n.mu.queue[:left], 0
-	}
-	n.mu.queue = append(n.mu.queue, e)
-	n.mu.count++
-	n.mu.bytes += e.size()
-	return nil
-}
-
-// take appends what is queued to batch, up to maxKeys entries and, but for the first, maxBytes of key text.
-func (n *node) take(slot int, batch []entry, maxKeys, maxBytes int) []entry {
-	batch, more := n.dequeue(slot, batch, maxKeys, maxBytes)
-	if more {
-		signal(n.wake) // for another sender
-	}
-	return batch
-}
-
-func (n *node) dequeue(slot int, batch []entry, maxKeys, maxBytes int) (_ []entry, more bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	head := n.mu.head
-	for bytes := 0; head < len(n.mu.queue) && len(batch) < maxKeys; head++ {
-		e := n.mu.queue[head]
-		if bytes += len(e.key); bytes > maxBytes && len(batch) > 0 {
-			break
-		}
-		batch = append(batch, e)
-	}
-	clear(n.mu.queue[n.mu.head:head])
-	n.mu.head = head
-	n.mu.slots[slot].oldest = oldest(batch)
-	if head < len(n.mu.queue) {
-		return batch, true
-	}
-	n.mu.queue, n.mu.head = n.mu.queue[:0], 0
-	if cap(n.mu.queue) > keptQueue {
-		n.mu.queue = nil
-	}
-	return batch, false
-}
-
-// hasWork says whether an entry waits for a sender.
+// hasWork says whether a sender has something to do.
 func (n *node) hasWork() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.mu.head < len(n.mu.queue)
+	return n.mu.on && (len(n.mu.probes) > 0 || n.mu.ping || n.waits())
 }
+
+// waits says whether an entry waits for a sender. It is called under the lock.
+func (n *node) waits() bool {
+	for l := range n.mu.lanes {
+		if n.mu.lanes[l].waits() {
+			return true
+		}
+	}
+	return false
+}
+
+// batch is what a sender takes at once.
+type batch struct {
+	entries []entry
+	refused []entry // that must not be written
+	bytes   int     // of the keys of entries
+	asks    bool    // a probe, or the keeper, waits for an answer too
+}
+
+func (b *batch) full(maxKeys, maxBytes int, next *entry) bool {
+	return len(b.entries)+len(b.refused) >= maxKeys || len(b.entries) > 0 && b.bytes+len(next.key) > maxBytes
+}
+
+// reset lets the keys go: an idle sender holds none.
+func (b *batch) reset() {
+	clear(b.entries)
+	clear(b.refused)
+	*b = batch{entries: b.entries[:0], refused: b.refused[:0]}
+}
+
+// take puts what waits into b: up to maxKeys entries and, but for the first, maxBytes of key text. ok is false where nothing is to be
+// sent. While lower lanes wait, an eighth is theirs, by turns.
+func (n *node) take(slot int, b *batch, maxKeys, maxBytes int, classic bool) (ok bool) {
+	ok, more := n.dequeue(slot, b, maxKeys, maxBytes, classic)
+	if more {
+		signal(n.wake) // for another sender
+	}
+	return ok
+}
+
+func (n *node) dequeue(slot int, b *batch, maxKeys, maxBytes int, classic bool) (ok, more bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.mu.on {
+		return false, false
+	}
+	keys, bytes := maxKeys, maxBytes
+	turn, lower := n.lower()
+	if lower {
+		n.mu.batches++
+		if maxKeys >= lowerPart {
+			keys, bytes = maxKeys-maxKeys/lowerPart, maxBytes-maxBytes/lowerPart
+		} else if n.mu.batches%lowerPart == 0 {
+			keys = 0
+		}
+	}
+	n.fill(b, keys, bytes, classic)
+	if lower {
+		n.mu.turn = turn
+		n.fillFrom(turn, b, maxKeys, maxBytes, classic)
+		n.fill(b, maxKeys, maxBytes, classic)
+	}
+	s := &n.mu.slots[slot]
+	s.probes, n.mu.probes = n.mu.probes, nil
+	s.ping, n.mu.ping = n.mu.ping, false
+	b.asks = len(s.probes) > 0 || s.ping
+	if ok = len(b.entries) > 0 || b.asks; ok {
+		s.busy, s.held, s.oldest = true, b.entries, oldest(b.entries)
+		n.try()
+	}
+	if len(b.refused) > 0 {
+		n.finish(b.refused)
+	}
+	return ok || len(b.refused) > 0, n.waits()
+}
+
+// lower returns the lane whose turn it is, of those that wait behind another. It is called under the lock.
+func (n *node) lower() (turn int, ok bool) {
+	first := slices.IndexFunc(n.mu.lanes[:], func(l lane) bool { return l.waits() })
+	if first < 0 {
+		return 0, false
+	}
+	for i := range sink.Lanes {
+		if l := (n.mu.turn + 1 + i) % sink.Lanes; l > first && n.mu.lanes[l].waits() {
+			return l, true
+		}
+	}
+	return 0, false
+}
+
+func (n *node) fill(b *batch, maxKeys, maxBytes int, classic bool) {
+	for l := range n.mu.lanes {
+		n.fillFrom(l, b, maxKeys, maxBytes, classic)
+	}
+}
+
+// fillFrom takes of one lane. Entries of other lanes than Live have waited for room, so that their age counts from when they are
+// first written.
+func (n *node) fillFrom(l int, b *batch, maxKeys, maxBytes int, classic bool) {
+	for lane := &n.mu.lanes[l]; lane.waits(); lane.pop() {
+		e := lane.first()
+		if b.full(maxKeys, maxBytes, e) {
+			return
+		}
+		if e.bad || e.base64 && classic {
+			b.refused = append(b.refused, *e)
+			continue
+		}
+		b.bytes += len(e.key)
+		b.entries = append(b.entries, *e)
+		if e.lane != sink.Live && !e.careful {
+			b.entries[len(b.entries)-1].since = time.Now().UnixNano()
+		}
+	}
+}
+
+// finish frees the room of what was answered. It is called under the lock.
+func (n *node) finish(done []entry) {
+	size, deletes := 0, 0
+	for i := range done {
+		e := &done[i]
+		n.mu.lanes[e.lane].answered(e)
+		size += e.size()
+		deletes += e.deletes()
+	}
+	n.client.budget.release(size)
+	n.mu.acked += uint64(deletes)
+	now := time.Now()
+	n.mu.lastAck = now
+	n.mu.pace.add(now, deletes, n.idle())
+}
+
+// settle notes that a sender has had answers for done, the first of what it holds. It returns false where the node has gone off
+// since: their waiters are told by the keeper then. last ends the exchange; the probes that went with it are answered too then.
+func (n *node) settle(slot int, done int, last bool) (probes []sink.Waiter, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := &n.mu.slots[slot]
+	if !s.busy {
+		return nil, false
+	}
+	n.mu.tried, n.mu.answered = 0, time.Now()
+	if done > 0 {
+		n.finish(s.held[:done])
+		s.held = s.held[done:]
+		s.oldest = oldest(s.held)
+	}
+	if last {
+		probes = s.probes
+		*s = s.ended()
+	}
+	return probes, true
+}
+
+// ended is a slot after an exchange.
+func (s slot) ended() slot { return slot{connected: s.connected} }
 
 // giveBack queues again what a sender took and had no answer for: in front, but behind all others the first entry where that
 // one was answered with an error: a proxy may fail on it alone. If that is a stale mark, and the error was surely its own, it
 // becomes a delete: a proxy may not know marks.
-func (n *node) giveBack(slot int, batch []entry, firstFailed bool) {
-	if firstFailed && batch[0].careful {
-		batch[0].stale = 0
-	}
-	for i := range batch {
-		batch[i].careful = true
-	}
-	n.requeue(slot, batch, firstFailed)
+func (n *node) giveBack(slot int, firstFailed bool) {
+	n.requeue(slot, firstFailed)
 	signal(n.wake) // for another sender, while this one pauses
 }
 
-func (n *node) requeue(slot int, batch []entry, firstFailed bool) {
+func (n *node) requeue(slot int, firstFailed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.slots[slot].oldest = 0
-	if firstFailed {
-		n.mu.queue = append(n.mu.queue, batch[0])
-		batch = batch[1:]
+	s := &n.mu.slots[slot]
+	if !s.busy {
+		return
 	}
-	n.mu.queue = slices.Insert(n.mu.queue, n.mu.head, batch...)
+	back := s.held
+	n.mu.probes = append(s.probes, n.mu.probes...)
+	n.mu.ping = n.mu.ping || s.ping
+	*s = s.ended()
+	n.mu.retried += uint64(len(back))
+	for i := range back {
+		if i == 0 && firstFailed && back[0].careful {
+			back[0].stale = 0
+		}
+		back[i].careful = true
+	}
+	if firstFailed && len(back) > 0 {
+		n.mu.lanes[back[0].lane].append(back[0])
+		back = back[1:]
+	}
+	for l := range n.mu.lanes {
+		var mine []entry
+		for i := range back {
+			if int(back[i].lane) == l {
+				mine = append(mine, back[i])
+			}
+		}
+		if mine != nil {
+			n.mu.lanes[l].again = append(mine, n.mu.lanes[l].again...)
+		}
+	}
 }
 
-// settle notes that a sender has had answers for done, and is left with rest.
-func (n *node) settle(slot int, done, rest []entry) {
+// try notes an attempt. It is called under the lock.
+func (n *node) try() {
+	if n.mu.tried == 0 {
+		n.mu.tried = time.Now().UnixNano()
+	}
+}
+
+// trying notes an attempt.
+func (n *node) trying() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, e := range done {
-		n.mu.bytes -= e.size()
-	}
-	n.mu.count -= len(done)
-	n.mu.acked += uint64(len(done))
-	n.mu.lastAck = time.Now()
-	n.mu.slots[slot].oldest = oldest(rest)
-	if n.mu.room != nil {
-		close(n.mu.room)
-		n.mu.room = nil
-	}
+	n.try()
 }
 
-// attempted notes how a sender's latest attempt ended, and how many deletes have to be sent again. It says whether the log
-// should have it: a failure at once, then every logEvery; a success when it is the first after such a line.
-func (n *node) attempted(slot int, err error, again int) (log bool) {
+// attempted notes how a sender's latest attempt ended. It says whether the log should have it: a failure at once, then every
+// logEvery; a success when it is the first after such a line.
+func (n *node) attempted(slot int, err error) (log bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.slots[slot].connected = err == nil
-	n.mu.retried += uint64(again)
+	return n.noteLocked(err)
+}
+
+func (n *node) noteLocked(err error) (log bool) {
 	if err == nil {
 		log, n.mu.failing, n.mu.lastError = n.mu.failing, false, ""
 		return log
@@ -192,38 +397,4 @@ func (n *node) attempted(slot int, err error, again int) (log bool) {
 	}
 	n.mu.logged, n.mu.failing = time.Now(), true
 	return true
-}
-
-// oldest returns when the oldest entry was queued, in Unix ns; zero when there is none. What was sent again is no
-// longer in order.
-func oldest(batch []entry) int64 {
-	if len(batch) == 0 {
-		return 0
-	}
-	return slices.MinFunc(batch, func(a, b entry) int { return cmp.Compare(a.since, b.since) }).since
-}
-
-func (n *node) state() NodeState {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	st := NodeState{
-		Node:        n.addr,
-		Queued:      n.mu.count,
-		QueuedBytes: n.mu.bytes,
-		LastAck:     n.mu.lastAck,
-		LastError:   n.mu.lastError,
-		Acked:       n.mu.acked,
-		Retried:     n.mu.retried,
-	}
-	since := oldest(n.mu.queue[n.mu.head:])
-	for _, s := range n.mu.slots {
-		st.Connected = st.Connected || s.connected
-		if s.oldest != 0 && (since == 0 || s.oldest < since) {
-			since = s.oldest
-		}
-	}
-	if since != 0 {
-		st.OldestSince = time.Unix(0, since)
-	}
-	return st
 }
