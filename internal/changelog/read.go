@@ -72,12 +72,17 @@ func readPartition(ctx context.Context, cl *kgo.Client, topic string, p int32, f
 		if tries > 0 { // the leader may have changed
 			ask = uncached(ctx)
 		}
-		next, err := fetchOnce(ask, cl, topic, p, from, to, fn)
+		got, err := fetchOnce(ask, cl, Partition{topic, p}, from)
+		for _, r := range got.records {
+			if r.Offset < to {
+				fn(r)
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err == nil && next > from:
-			from, tries = next, 0
+		case err == nil && got.next > from:
+			from, tries = got.next, 0
 			continue
 		case err != nil && !kerr.IsRetriable(err) && !kgo.IsRetryableBrokerErr(err):
 			return fmt.Errorf("offset %d: %w", from, err)
@@ -96,47 +101,55 @@ func readPartition(ctx context.Context, cl *kgo.Client, topic string, p int32, f
 	return nil
 }
 
-// fetchOnce asks the partition's leader for one answer and returns the offset to go on from.
-func fetchOnce(ctx context.Context, cl *kgo.Client, topic string, p int32, from, to int64, fn func(*kgo.Record)) (int64, error) {
-	m, err := kadm.NewClient(cl).Metadata(ctx, topic)
+// fetched is one answer of a partition's leader.
+type fetched struct {
+	records   []*kgo.Record // that one may hand on: no control records
+	next      int64         // the offset to go on from; the one that was asked for, where nothing came
+	end       int64         // of the log
+	topicID   kadm.TopicID  // zero: the broker knows no ids
+	throttled bool          // the broker held something back
+}
+
+// fetchOnce asks the partition's leader for one answer.
+func fetchOnce(ctx context.Context, cl *kgo.Client, p Partition, from int64) (fetched, error) {
+	none := fetched{next: from}
+	m, err := kadm.NewClient(cl).Metadata(ctx, p.Topic)
 	if err != nil {
-		return from, err
+		return none, err
 	}
-	t := m.Topics[topic]
-	part, ok := t.Partitions[p]
-	if t.Err != nil || part.Err != nil || !ok || part.Leader < 0 {
-		return from, kerr.LeaderNotAvailable
+	t := m.Topics[p.Topic]
+	part, ok := t.Partitions[p.Number]
+	if t.Err != nil {
+		return none, t.Err
+	}
+	if part.Err != nil || !ok || part.Leader < 0 {
+		return none, kerr.LeaderNotAvailable
 	}
 
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = -1, int32(readMaxWait.Milliseconds()), 1, readMaxBytes
 	rt := kmsg.NewFetchRequestTopic()
-	rt.Topic, rt.TopicID = topic, t.ID
+	rt.Topic, rt.TopicID = p.Topic, t.ID
 	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p, from, readMaxBytes
+	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p.Number, from, readMaxBytes
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 
 	resp, err := req.RequestWith(ctx, cl.Broker(int(part.Leader)))
 	if err != nil {
-		return from, err
+		return none, err
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return from, err
+		return none, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return from, errors.New("the broker answered without the partition")
+		return none, errors.New("the broker answered without the partition")
 	}
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: from, Topic: topic, Partition: p, IsolationLevel: kgo.ReadUncommitted(),
+		Offset: from, Topic: p.Topic, Partition: p.Number, IsolationLevel: kgo.ReadUncommitted(),
 	}, &resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
 	if got.Err != nil {
-		return from, got.Err
+		return none, got.Err
 	}
-	for _, r := range got.Records {
-		if r.Offset < to {
-			fn(r)
-		}
-	}
-	return next, nil
+	return fetched{got.Records, next, got.HighWatermark, t.ID, resp.ThrottleMillis > 0}, nil
 }
