@@ -43,6 +43,7 @@ type debt struct {
 	epoch, revision int64
 	version         uint64 // raised by all that a pass which took the debt before cannot pay
 	probing         bool   // of a node: its answer is waited for
+	reached         int64  // of any other kind: a pass may have issued what lies below, and may not yet have its acknowledgements
 }
 
 func (d *debt) open() bool { return d.to == openEnd }
@@ -82,6 +83,18 @@ func debtOf(r Debt) *debt {
 		d.to = *r.To
 	}
 	return d
+}
+
+// rank orders the kinds: a pass that pays one leaves keys to the debts of a higher kind that it does not pay, and never the other way
+// round, so that no key is left by two to each other.
+func (id debtID) rank() int {
+	switch id.kind {
+	case KindNode:
+		return 0
+	case KindStorm:
+		return 1
+	}
+	return 2
 }
 
 func byID(a, b Debt) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) }

@@ -224,7 +224,7 @@ func (p *partition) insist(ctx context.Context, offset int64, what string, try f
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.w.log.Error(what+"; the partition stands still until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", offset, "error", err)
+		p.w.log.Error(what+"; nothing goes past this until it works", "topic", p.id.Topic, "partition", p.id.Number, "offset", offset, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"invalidator/mapping"
 )
 
 // ledger holds the debts of one partition: what copies lack, as ranges of the log. The partition's goroutine, its passes, the nodes'
@@ -16,6 +18,9 @@ import (
 type ledger struct {
 	revision *atomic.Uint64                      // of what the partition keeps: raised with every change
 	owing    atomic.Pointer[map[string]struct{}] // nodes whose debt is open; never changed in place, nil for none
+	due      atomic.Int64                        // debts that a pass can pay
+	closings atomic.Int64                        // how often a debt was closed
+	wide     atomic.Int64                        // debts that are not of a node
 
 	mu struct { // a leaf
 		sync.Mutex
@@ -44,17 +49,25 @@ func (l *ledger) openNodes() map[string]struct{} {
 	return nil
 }
 
-// gather makes openNodes anew. It is called under the lock.
+// gather makes openNodes and the counts anew. It is called under the lock when a debt came, went, opened or closed.
 func (l *ledger) gather() {
 	var open map[string]struct{}
+	var due, wide int64
 	for id, d := range l.mu.debts {
-		if id.kind == KindNode && d.open() {
+		if id.kind != KindNode {
+			wide++
+		}
+		if !d.open() {
+			due++
+		} else if id.kind == KindNode {
 			if open == nil {
 				open = map[string]struct{}{}
 			}
 			open[id.name] = struct{}{}
 		}
 	}
+	l.due.Store(due)
+	l.wide.Store(wide)
 	if open == nil {
 		l.owing.Store(nil)
 	} else {
@@ -101,7 +114,8 @@ func (l *ledger) openDebt(id debtID, offset int64, at time.Time, s *Snapshot) *d
 	return d
 }
 
-// withhold says that a round of offset does not go to a node, since its debt is open and has offset from now on. False: it is open no more.
+// withhold says that a round of offset does not go to a node, since its debt is open and has offset from now on. False: it is open no
+// more.
 func (l *ledger) withhold(node string, offset int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,6 +160,7 @@ func (l *ledger) close(d *debt, next int64) {
 		delete(l.mu.debts, d.debtID)
 	}
 	l.gather()
+	l.closings.Add(1)
 	l.revision.Add(1)
 }
 
@@ -174,16 +189,32 @@ func (l *ledger) closed(which func(kind string) bool) (ds []debt) {
 	return ds
 }
 
-// others are the debts of pools, storms and templates, as they are now.
-func (l *ledger) others() (ds []debt) {
+// reach notes that a pass is about to issue what lies below offset, for the debts that it took.
+func (l *ledger) reach(taken []debt, offset int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range taken {
+		if d := l.mu.debts[taken[i].debtID]; d != nil {
+			d.reached = max(d.reached, offset)
+		}
+	}
+}
+
+// left reports whether the delete of k that offset owes is left to another pass, since a debt of a higher rank covers it: that one's pass
+// reaches all its copies too. One that may have issued it already counts for nothing: a copy that it could not reach is in a node's
+// debt, which is why it is looked at now.
+func (l *ledger) left(rank int, offset int64, k *mapping.Key) bool {
+	if l.wide.Load() == 0 {
+		return false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, d := range l.mu.debts {
-		if id.kind != KindNode {
-			ds = append(ds, *d)
+		if id.rank() > rank && offset >= d.reached && d.covers(offset, k) {
+			return true
 		}
 	}
-	return ds
+	return false
 }
 
 // pay notes that a pass has finished its rounds of everything below mark. It counts for those of the debts that it took which nothing has
@@ -191,6 +222,7 @@ func (l *ledger) others() (ds []debt) {
 func (l *ledger) pay(taken []debt, mark int64) (left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	paid := false
 	for i := range taken {
 		d := l.mu.debts[taken[i].debtID]
 		if d == nil || d.version != taken[i].version {
@@ -202,9 +234,13 @@ func (l *ledger) pay(taken []debt, mark int64) (left int) {
 		}
 		if d.from >= d.to {
 			delete(l.mu.debts, d.debtID)
+			paid = true
 			continue
 		}
 		left++
+	}
+	if paid {
+		l.gather()
 	}
 	return left
 }

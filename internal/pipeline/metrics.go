@@ -9,12 +9,13 @@ import (
 // metrics are a worker's counters. Every label is of a closed set: words of ours, or names of sources, pools and mappings as the
 // configuration and the files have them.
 type metrics struct {
-	changes, keys, copies, refreshes, gaps, late prometheus.Counter
-	ignored, skipped, undecided, shadow, parked  *prometheus.CounterVec
-	truncates                                    *prometheus.CounterVec
-	lag                                          prometheus.Histogram
-	partitions                                   prometheus.Gauge
-	waiting                                      *prometheus.GaugeVec
+	changes, keys, copies, refreshes, gaps      prometheus.Counter
+	late, undecodable                           prometheus.Counter
+	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
+	truncates                                   *prometheus.CounterVec
+	lag                                         prometheus.Histogram
+	partitions                                  prometheus.Gauge
+	waiting, passes                             *prometheus.GaugeVec
 }
 
 // newMetrics registers them; its error is a registry that has them already.
@@ -26,18 +27,19 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "invalidator", Subsystem: "worker", Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		changes:   counter("changes_total", "Row changes that a mapping wants."),
-		keys:      counter("keys_total", "Keys derived from row changes."),
-		copies:    counter("copies_total", "Deletes and stale marks of copies handed to nodes, all rounds."),
-		refreshes: counter("refresh_requests_total", "Requests to rebuild a key's value that were written."),
-		gaps:      counter("gaps_total", "Ranges of the log that were lost before they were read."),
-		late:      counter("late_rounds_total", "Second rounds that were left out: the first came long after the change, and nobody carried values."),
-		ignored:   vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
-		skipped:   vec("skipped_total", "Templates that gave no key for an image of a row.", "pool", "reason"),
-		undecided: vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
-		shadow:    vec("shadow_keys_total", "Keys of templates in shadow: nothing was done with them.", "pool", "mapping"),
-		parked:    vec("parked_total", "Records put on the dead-letter topic.", "kind"),
-		truncates: vec("truncates_total", "Pools of emptied tables, by what was done: flush, for which a request was written, or ignore.", "pool", "done"),
+		changes:     counter("changes_total", "Row changes that a mapping wants."),
+		keys:        counter("keys_total", "Keys derived from row changes."),
+		copies:      counter("copies_total", "Deletes and stale marks of copies handed to nodes, all rounds."),
+		refreshes:   counter("refresh_requests_total", "Requests to rebuild a key's value that were written."),
+		gaps:        counter("gaps_total", "Ranges of the log that were lost before they were read."),
+		late:        counter("late_rounds_total", "Second rounds that were left out: the first came long after the change, and nobody carried values."),
+		undecodable: counter("pass_undecodable_total", "Records that a pass over the log could not decode; each was parked when it was met first."),
+		ignored:     vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
+		skipped:     vec("skipped_total", "Templates that gave no key for an image of a row.", "pool", "reason"),
+		undecided:   vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
+		shadow:      vec("shadow_keys_total", "Keys of templates in shadow: nothing was done with them.", "pool", "mapping"),
+		parked:      vec("parked_total", "Records put on the dead-letter topic.", "kind"),
+		truncates:   vec("truncates_total", "Pools of emptied tables, by what was done: flush, for which a request was written, or ignore.", "pool", "done"),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "invalidator", Subsystem: "worker", Name: "commit_to_issue_seconds",
 			Help:    "From the commit in the database until the first round is issued.",
@@ -47,11 +49,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_waiting",
 			Help: "Partitions that take no records: the schema registry of their source does not give the schema that the next one needs."}, []string{"source"}),
 	}
+	m.passes = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "passes",
+		Help: "Passes over the log that pay what is owed, by what they pay."}, []string{"pays"})
+	for k := range passKinds {
+		m.passes.WithLabelValues(passKind(k).String())
+	}
 	if r == nil {
 		return m, nil
 	}
 	var taken error
-	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.ignored, m.skipped, m.undecided, m.shadow,
+	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
 		m.parked, m.truncates, m.lag, m.partitions, m.waiting} {
 		taken = errors.Join(taken, r.Register(c))
 	}

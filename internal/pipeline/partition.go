@@ -149,7 +149,7 @@ func (p *partition) idle() time.Duration {
 	if !p.retry.IsZero() && !p.closed() { // what opens it rouses the partition
 		d = min(d, time.Until(p.retry))
 	}
-	return min(d, p.passes.idle())
+	return min(d, p.passesIdle())
 }
 
 // step issues the rounds that are due or, where none is, takes records. It reports whether there was anything to do; after an error

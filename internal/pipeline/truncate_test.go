@@ -132,7 +132,7 @@ func TestTruncateIsNotPassedBeforeItsRequestsAreWritten(t *testing.T) {
 				if n := r.flusher.tries.Load(); n < 3 {
 					t.Errorf("%d tries in a minute", n)
 				}
-				if log := r.log.String(); !strings.Contains(log, "asking for a flush of pool user; the partition stands still until it works") {
+				if log := r.log.String(); !strings.Contains(log, "asking for a flush of pool user; nothing goes past this until it works") {
 					t.Error(log)
 				}
 				r.wantCount(t, 0, "truncates_total", "flush", "user")

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"slices"
 	"time"
 
 	"invalidator/sink"
@@ -32,20 +31,10 @@ func (w *Worker) NodeTurned(node string, on bool) {
 
 // turned opens a replica's debt of what was issued shortly before at, or later.
 func (p *partition) turned(node string, at time.Time) {
-	if !isReplica(p.w.opts.Snapshots.Current().View.Topology.Record(), node) {
+	if !p.w.opts.Snapshots.Current().View.Topology.IsReplica(node) {
 		return
 	}
 	if offset, any := p.journal.lowest(at.Add(-p.w.opts.Window)); any {
 		p.owe(node, offset, sink.Debts)
 	}
-}
-
-// isReplica reports whether a node is a replica of a shard, today or in previous.
-func isReplica(r *sink.Record, node string) bool {
-	is := func(shards []sink.Shard) bool {
-		return slices.ContainsFunc(shards, func(s sink.Shard) bool {
-			return slices.ContainsFunc(s.Replicas, func(r sink.Replica) bool { return r.Addr == node })
-		})
-	}
-	return is(r.Shards) || r.Previous != nil && is(r.Previous.Shards)
 }

@@ -72,6 +72,8 @@ type Options struct {
 	Refresher  Refresher
 	Flusher    Flusher
 	Gaps       GapRecorder
+	Past       Log           // read again for what is owed
+	Archive    Archive       // of mappings that were in force
 	Settle     time.Duration // from a round's last acknowledgement to the next round
 	MaxLag     time.Duration // how old a record may be when it is taken and its deletes still go first; 0: 2 s
 	MaxTTL     time.Duration // how long a copy may live, and so the journal; 0: 24 h
@@ -95,6 +97,8 @@ type Worker struct {
 	reports *reporter
 	group   pauser
 	flight  *budget // changes on live paths
+	passing *budget // changes of passes
+	slots   *slots  // passes that read
 
 	mu struct {
 		sync.Mutex
@@ -129,7 +133,8 @@ func New(opts Options) (*Worker, error) {
 	opts.MaxLag = cmp.Or(opts.MaxLag, defaultMaxLag)
 	opts.MaxTTL = cmp.Or(opts.MaxTTL, defaultMaxTTL)
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
-	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log), flight: newBudget(maxWorkerFlight)}
+	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
+		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading)}
 	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
 	return w, nil
 }
@@ -194,13 +199,22 @@ func (w *Worker) Lost(ctx context.Context, l changelog.Loss) error {
 	if s := w.sourceOf(l.Topic); s != nil {
 		name = s.Name
 	}
-	if err := w.opts.Gaps.Record(ctx, name, l); err != nil {
+	return w.record(ctx, name, l)
+}
+
+func (w *Worker) record(ctx context.Context, source string, l changelog.Loss) error {
+	if err := w.opts.Gaps.Record(ctx, source, l); err != nil {
 		return fmt.Errorf("recording a gap of topic %s, partition %d, from %d to %d (%s): %w", l.Topic, l.Number, l.From, l.To, l.Why, err)
 	}
 	w.metrics.gaps.Inc()
 	w.log.Error("a gap: records of the log were lost before they were read; flush the pools that this topic feeds",
-		"source", name, "topic", l.Topic, "partition", l.Number, "from", l.From, "to", l.To, "why", l.Why)
+		"source", source, "topic", l.Topic, "partition", l.Number, "from", l.From, "to", l.To, "why", l.Why)
 	return nil
+}
+
+// gap makes a loss that a pass meets durable. It tries until it is, or ctx ends.
+func (p *partition) gap(ctx context.Context, l changelog.Loss) error {
+	return p.insist(ctx, l.From, "recording a gap", func() error { return p.w.record(ctx, p.source.Name, l) })
 }
 
 // Revoke implements changelog.Consumer.

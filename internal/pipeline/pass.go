@@ -1,0 +1,228 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"invalidator/internal/changelog"
+	"invalidator/sink"
+)
+
+const (
+	// maxPassFlight bounds the changes that one pass holds, most of them waiting out settle.
+	maxPassFlight = 8 << 10
+	// maxPassesFlight bounds those of all passes of a worker.
+	maxPassesFlight = 64 << 10
+)
+
+// Log is the log behind what a partition has read, which passes read again.
+type Log interface {
+	// Read hands over the records of [from, to), in order, which may be kept, and returns nil when there are no more below to. each may
+	// block; its error ends the reading and is returned. A *changelog.LogStartError: the log begins after the next record, also where
+	// retention overtakes the reader. After any other error it is to be tried again. What was handed over before an error counts.
+	// Several partitions may be read at once.
+	Read(ctx context.Context, p changelog.Partition, from, to int64, each func([]changelog.Record) error) error
+}
+
+// pass reads a range of the partition's log again and issues each key that its debts cover, on every copy: a reader may have carried what
+// one node holds to another.
+type pass struct {
+	p        *partition
+	kind     passKind
+	taken    []debt // as they were when it began: what happens to one after that is not paid by it
+	lane     sink.Lane
+	from, to int64
+	track    *track
+	wake     chan struct{}
+	readers  *readers
+	copies   []sink.Copy // of one key
+	spare    int         // reserved of the track's budget
+	holds    bool        // one of the worker's slots
+	paid     int64       // the mark up to which the ledger was told
+
+	stop context.CancelFunc
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+func (p *partition) beginPass(ctx context.Context, k passKind, taken []debt) *pass {
+	ctx, cancel := context.WithCancel(ctx)
+	wake := make(chan struct{}, 1)
+	ps := &pass{p: p, kind: k, taken: taken, lane: p.lane(taken), from: taken[0].from, to: taken[0].to, wake: wake, stop: cancel, done: make(chan struct{})}
+	for i := range taken {
+		ps.from, ps.to = min(ps.from, taken[i].from), max(ps.to, taken[i].to)
+	}
+	ps.paid = ps.from
+	ps.track = newTrack(p, p.w.passing, wake, ps.from)
+	p.w.metrics.passes.WithLabelValues(k.String()).Inc()
+	go func() {
+		defer p.w.metrics.passes.WithLabelValues(k.String()).Dec()
+		defer rouse(p.wake)
+		defer close(ps.done)
+		defer cancel()
+		ps.err = ps.run(ctx)
+		ps.leave()
+		ps.track.budget.give(ps.spare)
+		ps.track.end()
+	}()
+	return ps
+}
+
+// errPaid ends a pass that has nothing left to pay: its debts are paid, or are others by now.
+var errPaid = errors.New("nothing is left to pay")
+
+// run reads, and returns when everything that it issued has had its rounds. After an error its mark stands in the ledger.
+func (ps *pass) run(ctx context.Context) error {
+	err := ps.read(ctx)
+	if err == nil {
+		ps.leave()
+		ps.track.window.next = ps.to
+		for err == nil {
+			err = ps.wait(ctx, time.Now().Add(time.Hour), never)
+		}
+	}
+	if errors.Is(err, errPaid) {
+		return nil
+	}
+	return err
+}
+
+func never() bool { return false }
+
+// read issues the first round of all that is owed, and the later ones that are due meanwhile.
+func (ps *pass) read(ctx context.Context) (err error) {
+	if ps.readers, err = ps.newReaders(ctx); err != nil {
+		return err
+	}
+	for from := ps.from; from < ps.to; {
+		if err := ps.enter(ctx); err != nil {
+			return err
+		}
+		err := ps.p.w.opts.Past.Read(ctx, ps.p.id, from, ps.to, func(rs []changelog.Record) error { return ps.records(ctx, rs) })
+		var start *changelog.LogStartError
+		if !errors.As(err, &start) {
+			return err
+		}
+		next := max(ps.track.window.next, from)
+		if start.Start <= next {
+			return fmt.Errorf("reading from %d on: %w", next, err)
+		}
+		from = min(start.Start, ps.to)
+		if err := ps.lost(ctx, next, from); err != nil {
+			return err
+		}
+		ps.track.window.next = from
+	}
+	return nil
+}
+
+// lost makes durable that the log no longer holds what was owed, before the debt's from passes it.
+func (ps *pass) lost(ctx context.Context, from, to int64) error {
+	return ps.p.gap(ctx, changelog.Loss{Partition: ps.p.id, From: from, To: to, Why: "a debt is older than the topic keeps records: " + ps.names()})
+}
+
+// names says whose debts it pays.
+func (ps *pass) names() string {
+	text := ps.taken[0].kind + " " + ps.taken[0].name
+	if n := len(ps.taken); n > 1 {
+		text += fmt.Sprintf(" and %d more", n-1)
+	}
+	return text
+}
+
+// records issues what is owed of some records.
+func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
+	if len(rs) > 0 {
+		ps.p.ledger.reach(ps.taken, rs[len(rs)-1].Offset+1)
+	}
+	for i := range rs {
+		for !ps.room() {
+			ps.leave()
+			if err := ps.wait(ctx, time.Now().Add(time.Hour), ps.room); err != nil {
+				return err
+			}
+			if err := ps.enter(ctx); err != nil {
+				return err
+			}
+		}
+		if err := ps.handle(ctx, &rs[i]); err != nil {
+			return err
+		}
+		if i%takeAtOnce == takeAtOnce-1 || i == len(rs)-1 {
+			if err := ps.turn(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if ps.lane != sink.Urgent && ps.p.w.slots.hurried() {
+		ps.leave()
+		return ps.enter(ctx)
+	}
+	return ctx.Err()
+}
+
+// turn settles what was acknowledged, issues what is due and pays what is finished.
+func (ps *pass) turn(ctx context.Context) error {
+	ps.track.settle(ctx)
+	if _, err := ps.track.issueDue(ctx); err != nil {
+		return err
+	}
+	mark := ps.track.mark()
+	if mark > ps.paid {
+		ps.paid = mark
+		if ps.p.ledger.pay(ps.taken, mark) == 0 {
+			return errPaid
+		}
+	}
+	return ctx.Err()
+}
+
+// wait leads the track until enough says so, or the time has come. A pass that waits holds no slot.
+func (ps *pass) wait(ctx context.Context, until time.Time, enough func() bool) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if err := ps.turn(ctx); err != nil || enough() || !time.Now().Before(until) {
+			return err
+		}
+		timer.Reset(ps.track.idle(time.Until(until)))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ps.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// reserved is how much room a pass takes at once.
+const reserved = 64
+
+// room reserves room for one more change, and reports whether there is.
+func (ps *pass) room() bool {
+	if ps.track.window.inFlight() >= maxPassFlight {
+		return false
+	}
+	if ps.spare == 0 {
+		ps.spare = ps.track.budget.take(reserved, ps.wake)
+	}
+	return ps.spare > 0
+}
+
+func (ps *pass) enter(ctx context.Context) error {
+	if ps.holds {
+		return nil
+	}
+	err := ps.p.w.slots.take(ctx, ps.lane == sink.Urgent)
+	ps.holds = err == nil
+	return err
+}
+
+func (ps *pass) leave() {
+	if ps.holds {
+		ps.holds = false
+		ps.p.w.slots.give()
+	}
+}

@@ -1,0 +1,179 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"invalidator/cdc"
+	"invalidator/cdc/envelope"
+	"invalidator/internal/changelog"
+	"invalidator/mapping"
+	"invalidator/sink"
+)
+
+// ErrNoMappings is a set of mappings that stands nowhere any more.
+var ErrNoMappings = errors.New("this set of mappings stands nowhere any more")
+
+// Archive gives the sets of mappings that were in force.
+type Archive interface {
+	// Mapper gives a set by its fingerprint. It may wait for a broker. An error that wraps ErrNoMappings: nobody has it; any other: it is to
+	// be asked again. It is called from several goroutines.
+	Mapper(ctx context.Context, fingerprint string) (mapping.Mapper, error)
+}
+
+// reader maps records under one set of mappings, in room of its own.
+type reader struct {
+	mapper  mapping.Mapper
+	decoder *envelope.Decoder
+	scratch envelope.Scratch
+	result  mapping.Result
+}
+
+func newReader(s *Source, m mapping.Mapper) *reader { return &reader{mapper: m, decoder: s.decoder(m)} }
+
+// readers are of today's mappings, and of those under which the journal says that offsets of a pass were issued.
+type readers struct {
+	today  *reader
+	issued []issued
+	by     map[string]*reader // by fingerprint; nil: nobody has that set
+	now    []*reader          // of one record
+}
+
+// newReaders asks for the sets. What was issued under one that nobody has cannot be mapped: a gap.
+func (ps *pass) newReaders(ctx context.Context) (*readers, error) {
+	today := ps.p.w.opts.Snapshots.Current().Mapper
+	rs := &readers{today: newReader(ps.p.source, today), issued: ps.p.journal.mappings(ps.from, ps.to), by: map[string]*reader{}}
+	for _, set := range rs.issued {
+		if _, have := rs.by[set.mappings]; have || set.mappings == today.Fingerprint() {
+			continue
+		}
+		m, err := ps.p.w.opts.Archive.Mapper(ctx, set.mappings)
+		switch {
+		case errors.Is(err, ErrNoMappings):
+			err := ps.p.gap(ctx, changelog.Loss{Partition: ps.p.id, From: max(set.lowest, ps.from), To: min(set.highest+1, ps.to),
+				Why: "what was issued under the mappings " + set.mappings + " cannot be issued again: that set stands nowhere any more"})
+			if err != nil {
+				return nil, err
+			}
+			rs.by[set.mappings] = nil
+		case err != nil:
+			return nil, fmt.Errorf("asking for the mappings %s: %w", set.mappings, err)
+		default:
+			rs.by[set.mappings] = newReader(ps.p.source, m)
+		}
+	}
+	return rs, nil
+}
+
+// at gives the readers for a record: today's first.
+func (rs *readers) at(s *Source, offset int64, today mapping.Mapper) []*reader {
+	if rs.today.mapper != today {
+		rs.by[rs.today.mapper.Fingerprint()] = rs.today
+		rs.today = newReader(s, today)
+	}
+	rs.now = append(rs.now[:0], rs.today)
+	for _, set := range rs.issued {
+		if offset < set.lowest || offset > set.highest || set.mappings == today.Fingerprint() {
+			continue
+		}
+		if r := rs.by[set.mappings]; r != nil && !slices.Contains(rs.now, r) {
+			rs.now = append(rs.now, r)
+		}
+	}
+	return rs.now
+}
+
+// handle issues the first round of what a record owes under the pass's debts.
+func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
+	if !slices.ContainsFunc(ps.taken, func(d debt) bool { return d.from <= r.Offset && r.Offset < d.to }) {
+		ps.track.window.take(r.Offset, nil)
+		return nil
+	}
+	today := ps.p.w.opts.Snapshots.Current()
+	c := &change{t: ps.track, offset: r.Offset, snapshot: today, rounds: plainRounds, lane: sink.Storm}
+	for _, rd := range ps.readers.at(ps.p.source, r.Offset, today.Mapper) {
+		row, err := ps.decode(ctx, rd, r)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			continue
+		}
+		rd.result.Reset()
+		rd.mapper.Keys(row, &rd.result)
+		own := mapping.CloneKeys(ps.owed(c, rd.result.Keys))
+		c.keys = append(c.keys, own...)
+		c.requests = append(c.requests, requestsOf(own, row, r.Key)...)
+	}
+	if len(c.keys) == 0 {
+		ps.track.window.take(r.Offset, nil)
+		return nil
+	}
+	ps.spare--
+	ps.track.window.take(r.Offset, c)
+	return ps.track.issue(ctx, c, today)
+}
+
+// decode reads a record; nil is one that is no change, or that was parked when it was met first. A schema's registry that is away is waited
+// for, and the rounds of what was issued go on.
+func (ps *pass) decode(ctx context.Context, rd *reader, r *changelog.Record) (*cdc.RowChange, error) {
+	rec := envelope.Record{Topic: ps.p.id.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers}
+	for pause := time.Duration(0); ; {
+		row, ignored, err := rd.decoder.DecodeInto(ctx, rec, &rd.scratch)
+		switch {
+		case err == nil && ignored == "":
+			return row, nil
+		case !retryable(err):
+			if err != nil {
+				ps.p.w.metrics.undecodable.Inc()
+			}
+			return nil, ctx.Err()
+		}
+		if pause == 0 {
+			ps.p.w.log.Error("waiting for the schema registry: what is owed from here on is not paid until this record can be decoded",
+				"source", ps.p.source.Name, "topic", ps.p.id.Topic, "partition", ps.p.id.Number, "offset", r.Offset, "error", err)
+		}
+		pause = min(max(2*pause, retryMin), retryMax)
+		ps.leave()
+		until := time.Now().Add(pause)
+		if err := ps.wait(ctx, until, func() bool { return !time.Now().Before(until) }); err != nil {
+			return nil, err
+		}
+		if err := ps.enter(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// owed keeps those of a record's keys that are issued: a debt that the pass took covers one of their copies, and no other pass reaches
+// them all. c's lane becomes the highest of theirs.
+func (ps *pass) owed(c *change, keys []mapping.Key) []mapping.Key {
+	today, kept := c.snapshot, keys[:0]
+	for _, k := range keys {
+		if slices.ContainsFunc(c.keys, func(o mapping.Key) bool {
+			return o.Text == k.Text && o.Template.StaleFor == k.Template.StaleFor && o.Template.Action == k.Template.Action
+		}) {
+			continue // another set of mappings gave it too
+		}
+		hot := max(k.Template.Hot, today.View.Hot.Copies(k.Text))
+		if ps.p.checkWire(longestWire(today, k.Text, hot), k.Template) != nil {
+			continue // no node can hold it
+		}
+		ps.copies = today.View.Topology.AppendCopies(ps.copies[:0], k.Text, hot)
+		lane, rank := sink.Lane(sink.Lanes), -1
+		for i := range ps.taken {
+			if d := &ps.taken[i]; d.covers(c.offset, &k) || d.coversCopy(c.offset, ps.copies) {
+				lane, rank = min(lane, laneOf(d, today.View.Topology)), max(rank, d.rank())
+			}
+		}
+		if rank < 0 || ps.p.ledger.left(rank, c.offset, &k) {
+			continue
+		}
+		c.lane = min(c.lane, lane)
+		kept = append(kept, k)
+	}
+	return kept
+}
