@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"time"
 
 	"github.com/go-json-experiment/json"
 )
@@ -11,31 +12,73 @@ import (
 // MaxHotCopies is the most copies that a hot key may have: each is a delete at every owner for every change of its row.
 const MaxHotCopies = 64
 
-// HotKeys says which keys have copies key#1 … key#n besides the plain one. Keys are as clients name them, without
-// key_prefix. Immutable.
+// HotKeys says which keys have copies key#1 … key#n besides the plain one: those that are in the registry, and those that left it or
+// had more copies there so lately that a client may hold the old registry, or a copy may still live. Keys are as clients name them,
+// without key_prefix. Immutable.
 type HotKeys struct {
-	revision int64
-	copies   map[string]int
+	revision, known int64
+	entries         map[string]HotEntry
 }
 
-// NewHotKeys copies the map. revision is the registry's own (etcd's), 0 where there is none.
+// HotEntry is what is known of one hot key.
+type HotEntry struct {
+	Copies   int       // in the registry; 0: it left
+	Revision int64     // of the registry, at which that came to be so
+	Most     int       // the most that clients may have made, Copies included
+	Until    time.Time // when Most above Copies ends; zero: it is not above
+}
+
+// NewHotKeys is a registry without a past. revision is the registry's own (etcd's), 0 where there is none.
 func NewHotKeys(revision int64, copies map[string]int) *HotKeys {
-	return &HotKeys{revision, maps.Clone(copies)}
+	entries := make(map[string]HotEntry, len(copies))
+	for key, n := range copies {
+		entries[key] = HotEntry{Copies: n, Revision: revision, Most: n}
+	}
+	return &HotKeys{revision, revision, entries}
 }
 
-// Copies is how many copies key has besides the plain one; 0 for a key that is not hot.
-func (h *HotKeys) Copies(key string) int { return h.copies[key] }
+// NewHotKeysOf copies the map. revision is that of the registry's newest change among those that were seen; known is one up to which all
+// were.
+func NewHotKeysOf(revision, known int64, entries map[string]HotEntry) *HotKeys {
+	return &HotKeys{revision, known, maps.Clone(entries)}
+}
 
-// Len is how many keys are hot.
-func (h *HotKeys) Len() int { return len(h.copies) }
+// KnownTo is h with another known.
+func (h *HotKeys) KnownTo(known int64) *HotKeys { return &HotKeys{h.revision, known, h.entries} }
 
-// Revision is the registry revision that h was read at.
+// Copies is how many copies key may have besides the plain one; 0 for a key that is not hot.
+func (h *HotKeys) Copies(key string) int { return h.entries[key].Most }
+
+// Len is how many keys are in the registry.
+func (h *HotKeys) Len() int {
+	n := 0
+	for _, e := range h.entries {
+		if e.Copies > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Revision is that of the registry's newest change in h. It never falls from one to the next.
 func (h *HotKeys) Revision() int64 { return h.revision }
 
-// Each visits every hot key in no order, until yield returns false; it can be ranged over.
+// Covers says that h holds every change of the registry up to revision, which may be later than the newest of them.
+func (h *HotKeys) Covers(revision int64) bool { return revision <= max(h.revision, h.known) }
+
+// Each visits every key that is in the registry, in no order, until yield returns false; it can be ranged over.
 func (h *HotKeys) Each(yield func(key string, copies int) bool) {
-	for key, n := range h.copies {
-		if !yield(key, n) {
+	for key, e := range h.entries {
+		if e.Copies > 0 && !yield(key, e.Copies) {
+			return
+		}
+	}
+}
+
+// Entries visits every key that h knows, also those that left, in no order, until yield returns false; it can be ranged over.
+func (h *HotKeys) Entries(yield func(key string, e HotEntry) bool) {
+	for key, e := range h.entries {
+		if !yield(key, e) {
 			return
 		}
 	}
@@ -92,5 +135,5 @@ func ParseHotFile(source string, data []byte, revision int64) (*HotKeys, error) 
 		}
 		copies[key] = e.Copies
 	}
-	return &HotKeys{revision, copies}, nil
+	return NewHotKeys(revision, copies), nil
 }

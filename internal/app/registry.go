@@ -10,6 +10,7 @@ import (
 
 	"invalidator/internal/config"
 	"invalidator/sink"
+	"invalidator/sink/registry"
 )
 
 // registryTimeout is how long a command at a terminal waits for the ring.
@@ -17,7 +18,7 @@ const registryTimeout = 5 * time.Second
 
 // ReadRegistry reads the ring and the hot keys once, from where the configuration says.
 func ReadRegistry(ctx context.Context, c *config.Config, log *slog.Logger) (*sink.Topology, *sink.HotKeys, error) {
-	w, err := newWatcher(c.Cache.Ring, log)
+	w, err := newWatcher(c.Cache.Ring, registry.Options{}, log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -47,7 +47,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watcher, err := newWatcher(w.Config.Cache.Ring, w.Log)
+	rings := newLastRings(w.Config.Kafka.Group, w.Log)
+	watcher, err := newWatcher(w.Config.Cache.Ring, rings.options(w.Config.Cache), w.Log)
 	if err != nil {
 		return err
 	}
@@ -74,16 +75,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(under, cancel)()
-		select {
-		case <-watcher.Ready():
-		case <-ctx.Done():
-			return nil
-		}
 		var deleter sink.Deleter = client
 		if w.Wrap != nil {
 			deleter = w.Wrap(client)
 		}
-		return w.work(ctx, kafka, watcher, mappings, pipeline.Options{
+		return w.work(ctx, kafka, watchedRing{watcher, rings}, mappings, pipeline.Options{
 			Sources: sources, Deleter: deleter,
 			Classic: memcache.Protocol(w.Config.Cache.Protocol) == memcache.Classic,
 			Settle:  w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
@@ -103,7 +99,27 @@ func (w *Worker) mapper(s *mapping.Set) mapping.Mapper {
 	return s
 }
 
-func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher registry.Watcher, mappings *mappings, opts pipeline.Options, starts []changelog.Start) error {
+// watchedRing is what a worker knows of the ring and the hot keys.
+type watchedRing struct {
+	registry.Watcher
+	rings *lastRings
+}
+
+// open waits for the first ring: the registry's, or what workers have seen of it before.
+func (r watchedRing) open(ctx context.Context, state *changelog.StateStore) error {
+	if err := r.rings.open(ctx, state, r.Watcher); err != nil {
+		return err
+	}
+	select {
+	case <-r.Ready():
+		r.rings.first(ctx)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watchedRing, mappings *mappings, opts pipeline.Options, starts []changelog.Start) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -118,7 +134,13 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher regi
 	} else if err != nil {
 		return err
 	}
-	opts.Snapshots = pipeline.NewSnapshots(watcher, w.mapper(mappings.today().set))
+	if err := ring.open(ctx, state); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer ring.rings.start(ctx)()
+	opts.Snapshots = pipeline.NewSnapshots(ring, w.mapper(mappings.today().set))
 	defer mappings.start(ctx, w.Hup, func(s *mapping.Set) { opts.Snapshots.SetMapper(w.mapper(s)) })()
 	dead, err := changelog.OpenDeadLetter(kafka, names.DeadLetter)
 	if err != nil {
@@ -136,7 +158,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, watcher regi
 	}
 	defer requests.Close()
 	self := &process{
-		name: processName(), role: roleWorker, group: w.Config.Kafka.Group, state: state, mappings: mappings, view: watcher.View, log: w.Log,
+		name: processName(), role: roleWorker, group: w.Config.Kafka.Group, state: state, mappings: mappings, view: ring.View, log: w.Log,
 	}
 	book, err := openBook(ctx, kafka, names, self)
 	if err != nil {
@@ -211,7 +233,7 @@ func memcacheOptions(c config.Cache) memcache.Options {
 
 var _ sink.Deleter = (*memcache.Client)(nil)
 
-func newWatcher(r config.Ring, log *slog.Logger) (registry.Watcher, error) {
+func newWatcher(r config.Ring, opts registry.Options, log *slog.Logger) (registry.Watcher, error) {
 	switch {
 	case r.Etcd != nil:
 		t, err := tlsConfig("cache.ring.etcd.tls", r.Etcd.TLS)
@@ -221,9 +243,9 @@ func newWatcher(r config.Ring, log *slog.Logger) (registry.Watcher, error) {
 		return registry.NewEtcd(registry.EtcdConfig{
 			Endpoints: r.Etcd.Endpoints, RingKey: r.Etcd.Key, HotPrefix: r.Etcd.HotPrefix,
 			Username: r.Etcd.User, Password: r.Etcd.Password.Reveal(), TLS: t,
-		}, log), nil
+		}, opts, log), nil
 	case r.File != "":
-		return registry.NewFile(r.File, r.HotFile, log), nil
+		return registry.NewFile(r.File, r.HotFile, opts, log), nil
 	}
 	return nil, errors.New("no ring is configured (set cache.ring.file or cache.ring.etcd)")
 }

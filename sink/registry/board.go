@@ -4,20 +4,27 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"invalidator/sink"
 )
 
-// board is where a watcher puts its views up: the part of Watcher that all of them share.
+// board is what a watcher knows, and where it puts its views up: the part of Watcher that all of them share.
 type board struct {
 	log   *slog.Logger
+	opts  Options
 	view  atomic.Pointer[View]
 	ready chan struct{} // closed with the first view
 
-	mu      sync.Mutex
-	changed chan struct{} // guarded by mu; closed and replaced with each view
+	mu        sync.Mutex // guards what follows
+	past      past
+	hot       hotPast
+	confirmed time.Time
+	changed   chan struct{} // closed and replaced with each view
 }
 
-func newBoard(log *slog.Logger) *board {
-	return &board{log: log, ready: make(chan struct{}), changed: make(chan struct{})}
+func newBoard(opts Options, log *slog.Logger) *board {
+	return &board{log: log, opts: opts, ready: make(chan struct{}), changed: make(chan struct{})}
 }
 
 func (b *board) Ready() <-chan struct{} { return b.ready }
@@ -30,18 +37,98 @@ func (b *board) Changed() <-chan struct{} {
 	return b.changed
 }
 
-// publish is called by the watcher's Run alone.
-func (b *board) publish(v View) {
-	old := b.view.Swap(&v)
+// offer takes a record of a higher epoch than the one in force, and the one in force again. An error says why the record was
+// not taken; the last good one stays. It is the watcher's Run's alone.
+func (b *board) offer(source string, data []byte) (epoch int64, err error) {
+	record, err := sink.ParseRecord(source, data)
+	if err != nil {
+		return 0, err
+	}
+	if known, err := b.check(source, record); known || err != nil {
+		return record.Epoch, err
+	}
+	s := Sight{record, time.Now()}
+	if b.opts.Keep != nil {
+		b.opts.Keep(s)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, err := b.past.check(source, record); known || err != nil { // another worker's was fed meanwhile
+		return record.Epoch, err
+	}
+	b.past.add(s)
+	return record.Epoch, nil
+}
+
+func (b *board) check(source string, record *sink.Record) (known bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.past.check(source, record)
+}
+
+// setHot takes all hot keys that the registry held at revision.
+func (b *board) setHot(now map[string]offered, revision int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hot.set(now, revision, time.Now().Add(b.opts.stays()))
+}
+
+// confirm notes that at that moment the registry held a good ring record of this epoch, and hot keys as they were set, up to a
+// revision.
+func (b *board) confirm(at time.Time, epoch, known int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hot.known = max(b.hot.known, known)
+	if t := b.past.today(); t != nil && t.Record.Epoch == epoch {
+		b.confirmed = at
+	}
+}
+
+// Feed implements Watcher.
+func (b *board) Feed(s Saved) {
+	b.mu.Lock()
+	changed := s.HotRevision > b.hot.revision
+	for _, sight := range s.Sights {
+		changed = b.past.add(sight) || changed
+	}
+	until := time.Now().Add(b.opts.stays())
+	for key, e := range s.Hot {
+		b.hot.merge(key, e, until)
+		changed = changed || b.hot.built == nil
+	}
+	if s.HotRevision > b.hot.revision {
+		b.hot.revision, b.hot.built = s.HotRevision, nil
+	}
+	b.mu.Unlock()
+	if changed {
+		b.put()
+	}
+}
+
+// put publishes what is known, once there is a ring in it.
+func (b *board) put() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.past.today() == nil {
+		return
+	}
+	now := time.Now()
+	if err := b.past.settle(now, b.opts); err != nil {
+		b.log.Error("registry: the last good ring stays in use", "err", err)
+		return
+	}
+	v := &View{
+		Topology: b.past.topology, Hot: b.hot.settle(now), Confirmed: b.confirmed, Carried: b.past.carried(b.opts),
+		Sights: b.past.sights[:len(b.past.sights):len(b.past.sights)],
+	}
+	old := b.view.Swap(v)
 	if old == nil || old.Topology.Epoch() != v.Topology.Epoch() {
 		b.log.Info("registry: a ring record is in use", "epoch", v.Topology.Epoch(), "nodes", len(v.Topology.Nodes()),
-			"resizing", v.Topology.HasPrevious())
+			"resizing", v.Topology.HasPrevious(), "former_records", len(v.Sights)-1)
 	}
 	if old == nil {
 		close(b.ready)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

@@ -57,12 +57,13 @@ type Etcd struct {
 }
 
 // NewEtcd watches cfg's keys.
-func NewEtcd(cfg EtcdConfig, log *slog.Logger) *Etcd {
+func NewEtcd(cfg EtcdConfig, opts Options, log *slog.Logger) *Etcd {
 	cfg.RingKey = cmp.Or(cfg.RingKey, "/cache/ring")
 	cfg.HotPrefix = cmp.Or(cfg.HotPrefix, "/cache/hot/")
 	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, 5*time.Second)
 	t := newTroubles(log)
-	return &Etcd{board: newBoard(log), cfg: cfg, log: log, troubles: t, state: newEtcdState(cfg, t)}
+	b := newBoard(opts, log)
+	return &Etcd{board: b, cfg: cfg, log: log, troubles: t, state: newEtcdState(cfg, b, t)}
 }
 
 // Run implements Watcher.
@@ -113,7 +114,7 @@ func (w *Etcd) session(ctx context.Context, client *clientv3.Client) error {
 		return err
 	}
 	w.reachable()
-	w.state.confirm(began)
+	w.state.confirm(began, revision)
 	w.put()
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -160,7 +161,7 @@ func (w *Etcd) follow(ctx context.Context, client *clientv3.Client, ring, hot <-
 			continue
 		}
 		if w.state.newest() == asked.newest {
-			w.state.confirm(asked.began)
+			w.state.confirm(asked.began, asked.revision)
 			w.put()
 			asked = nil
 		} else if time.Since(waited) > missedAfter {
@@ -224,8 +225,9 @@ func (w *Etcd) read(ctx context.Context, client *clientv3.Client) (revision int6
 
 // question is what etcd held at a moment not before began.
 type question struct {
-	began  time.Time
-	newest newest
+	began    time.Time
+	revision int64 // of all of etcd
+	newest   newest
 }
 
 // ask is a linearizable read, small however many hot keys there are.
@@ -241,6 +243,7 @@ func (w *Etcd) ask(ctx context.Context, client *clientv3.Client) (*question, err
 	if err != nil {
 		return nil, fmt.Errorf("asking for the newest change: %w", err)
 	}
+	q.revision = resp.Header.Revision
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		q.newest.ring = kv.ModRevision
 	}
@@ -250,13 +253,6 @@ func (w *Etcd) ask(ctx context.Context, client *clientv3.Client) (*question, err
 		q.newest.hot = kv.ModRevision
 	}
 	return q, nil
-}
-
-// put publishes the state, once there is a ring in it.
-func (w *Etcd) put() {
-	if view, ok := w.state.view(); ok {
-		w.publish(view)
-	}
 }
 
 func (w *Etcd) unreachable(err error) {

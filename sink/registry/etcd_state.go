@@ -17,12 +17,11 @@ type etcdState struct {
 	ringKey, hotPrefix string
 	troubles           *troubles
 
-	ring      ring
+	board *board
+
 	ringMod   int64 // revision of the record that etcd holds; 0: it holds none
-	ringInUse bool  // and that is the one in ring
+	ringEpoch int64 // its epoch, where it is good and not older than the one in force; else 0
 	entries   map[string]hotEntry
-	hot       *sink.HotKeys
-	confirmed time.Time
 }
 
 // hotEntry is one entry of the hot-key registry.
@@ -38,9 +37,8 @@ type newest struct {
 	ring, hot, hotCount int64
 }
 
-func newEtcdState(cfg EtcdConfig, t *troubles) etcdState {
-	return etcdState{ringKey: cfg.RingKey, hotPrefix: cfg.HotPrefix, troubles: t,
-		entries: make(map[string]hotEntry), hot: sink.NewHotKeys(0, nil)}
+func newEtcdState(cfg EtcdConfig, b *board, t *troubles) etcdState {
+	return etcdState{ringKey: cfg.RingKey, hotPrefix: cfg.HotPrefix, troubles: t, board: b, entries: make(map[string]hotEntry)}
 }
 
 // replace takes all that etcd holds at revision.
@@ -75,13 +73,15 @@ func (s *etcdState) putRing(events []*clientv3.Event) {
 }
 
 func (s *etcdState) offerRing(kv *mvccpb.KeyValue) {
-	err := s.ring.offer("etcd "+s.ringKey, kv.Value)
-	s.ringMod, s.ringInUse = kv.ModRevision, err == nil
+	epoch, err := s.board.offer("etcd "+s.ringKey, kv.Value)
+	if s.ringMod, s.ringEpoch = kv.ModRevision, epoch; err != nil {
+		s.ringEpoch = 0
+	}
 	s.troubles.tell("ring record", err)
 }
 
 func (s *etcdState) dropRing(why error) {
-	s.ringMod, s.ringInUse = 0, false
+	s.ringMod, s.ringEpoch = 0, 0
 	s.troubles.tell("ring record", why)
 }
 
@@ -118,13 +118,14 @@ func (s *etcdState) dropEntry(name string) {
 
 // gather makes the hot keys of the entries. Two spellings of one key count as the larger.
 func (s *etcdState) gather(revision int64) {
-	copies := make(map[string]int, len(s.entries))
+	now := make(map[string]offered, len(s.entries))
 	for _, e := range s.entries {
 		if e.copies > 0 {
-			copies[e.key] = max(copies[e.key], e.copies)
+			o := now[e.key]
+			now[e.key] = offered{max(o.mod, e.mod), max(o.copies, e.copies)}
 		}
 	}
-	s.hot = sink.NewHotKeys(revision, copies)
+	s.board.setHot(now, revision)
 }
 
 func (s *etcdState) newest() newest {
@@ -135,14 +136,7 @@ func (s *etcdState) newest() newest {
 	return n
 }
 
-// confirm notes that etcd held at that moment what s holds.
-func (s *etcdState) confirm(at time.Time) {
-	if s.ringInUse {
-		s.confirmed = at
-	}
-}
-
-// view is s for the outside; there is none before the first good record.
-func (s *etcdState) view() (View, bool) {
-	return View{Topology: s.ring.topology, Hot: s.hot, Confirmed: s.confirmed}, s.ring.topology != nil
+// confirm notes that etcd held at that moment, and at that revision, what s holds.
+func (s *etcdState) confirm(at time.Time, revision int64) {
+	s.board.confirm(at, s.ringEpoch, revision)
 }

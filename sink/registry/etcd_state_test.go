@@ -15,7 +15,7 @@ import (
 func TestEqualNewestMeansEqualContent(t *testing.T) {
 	_, log := newReports()
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newTroubles(log))
+		s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newBoard(Options{}, log), newTroubles(log))
 		past := map[newest]string{}
 		for revision := range int64(rapid.IntRange(1, 30).Draw(rt, "changes")) {
 			name := "/hot/" + rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "name")
@@ -27,7 +27,7 @@ func TestEqualNewestMeansEqualContent(t *testing.T) {
 				e.Kv.Value = fmt.Appendf(nil, `{"copies": %d}`, rapid.IntRange(1, 3).Draw(rt, "copies"))
 			}
 			s.putHot([]*clientv3.Event{e})
-			content := fmt.Sprint(maps.Collect(s.hot.Each))
+			content := fmt.Sprint(today(s))
 			if was, known := past[s.newest()]; known && was != content {
 				rt.Fatalf("%+v is both %s and %s", s.newest(), was, content)
 			}
@@ -39,14 +39,15 @@ func TestEqualNewestMeansEqualContent(t *testing.T) {
 // Reading everything again takes away what was deleted unseen, and keeps the last good of what is bad now.
 func TestReplaceAfterAGap(t *testing.T) {
 	_, log := newReports()
-	s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newTroubles(log))
+	s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newBoard(Options{}, log), newTroubles(log))
 	s.replace(5, kvs(2, "/ring", record(1)), kvs(3, "/hot/gone", `{"copies": 2}`, "/hot/bad", `{"copies": 4}`, "/hot/a%3A1", `{"copies": 6}`))
-	s.confirm(time.Unix(5, 0))
+	s.confirm(time.Unix(5, 0), 5)
 	s.replace(9, kvs(7, "/ring", `{}`), kvs(8, "/hot/bad", `{}`, "/hot/a:1", `{"copies": 8}`, "/hot/a%3A1", `{"copies": 6}`))
-	s.confirm(time.Unix(9, 0))
-	v, ok := s.view()
-	if !ok || v.Topology.Epoch() != 1 || !v.Confirmed.Equal(time.Unix(5, 0)) {
-		t.Errorf("got %+v, %v", v, ok)
+	s.confirm(time.Unix(9, 0), 9)
+	s.board.put()
+	v := s.board.View()
+	if v == nil || v.Topology.Epoch() != 1 || !v.Confirmed.Equal(time.Unix(5, 0)) {
+		t.Errorf("got %+v", v)
 	}
 	if got, want := fmt.Sprint(maps.Collect(v.Hot.Each)), "map[a:1:8 bad:4]"; got != want || v.Hot.Revision() != 9 {
 		t.Errorf("got %s at %d, want %s at 9", got, v.Hot.Revision(), want)
@@ -55,12 +56,15 @@ func TestReplaceAfterAGap(t *testing.T) {
 
 func TestNoViewBeforeARing(t *testing.T) {
 	_, log := newReports()
-	s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newTroubles(log))
+	s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newBoard(Options{}, log), newTroubles(log))
 	s.replace(1, nil, kvs(1, "/hot/a", `{"copies": 2}`))
-	if v, ok := s.view(); ok {
+	s.board.put()
+	if v := s.board.View(); v != nil {
 		t.Errorf("got %+v", v)
 	}
 }
+
+func today(s etcdState) map[string]int { return maps.Collect(s.board.hot.settle(time.Now()).Each) }
 
 // kvs are keys and values in turn, all of one revision.
 func kvs(revision int64, pairs ...string) []*mvccpb.KeyValue {

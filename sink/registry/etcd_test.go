@@ -124,7 +124,7 @@ func TestEtcdIsAwaitedAtStart(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
 	reports, log := newReports()
-	w := NewEtcd(EtcdConfig{Endpoints: []string{address}}, log)
+	w := NewEtcd(EtcdConfig{Endpoints: []string{address}}, Options{}, log)
 	start(t, w)
 	reports.await(t, "etcd at "+address)
 	ownEtcd(t, address).put("/cache/ring", record(3))
@@ -221,11 +221,11 @@ func TestEtcdSaysThatAPasswordIsWrong(t *testing.T) {
 	e := ownEtcd(t, freeAddress(t))
 	e.withUser("root", "right")
 	reports, log := newReports()
-	wrong := NewEtcd(EtcdConfig{Endpoints: []string{e.address}, Username: "root", Password: "wrong"}, log)
+	wrong := NewEtcd(EtcdConfig{Endpoints: []string{e.address}, Username: "root", Password: "wrong"}, Options{}, log)
 	start(t, wrong)
 	reports.await(t, "authentication failed")
 
-	w := NewEtcd(EtcdConfig{Endpoints: []string{e.address}, Username: "root", Password: "right"}, log)
+	w := NewEtcd(EtcdConfig{Endpoints: []string{e.address}, Username: "root", Password: "right"}, Options{}, log)
 	start(t, w)
 	reports.await(t, "holds no ring record")
 }
@@ -233,7 +233,7 @@ func TestEtcdSaysThatAPasswordIsWrong(t *testing.T) {
 func TestEtcdWantsEndpoints(t *testing.T) {
 	t.Parallel()
 	_, log := newReports()
-	if err := NewEtcd(EtcdConfig{}, log).Run(context.Background()); err == nil {
+	if err := NewEtcd(EtcdConfig{}, Options{}, log).Run(context.Background()); err == nil {
 		t.Error("no error")
 	}
 }
@@ -313,7 +313,7 @@ func (e *etcd) watch(t *testing.T) (*Etcd, reports) { return e.watchAt(t, e.addr
 func (e *etcd) watchAt(t *testing.T, address string) (*Etcd, reports) {
 	t.Helper()
 	reports, log := newReports()
-	w := NewEtcd(EtcdConfig{Endpoints: []string{address}, RingKey: e.ring, HotPrefix: e.hot}, log)
+	w := NewEtcd(EtcdConfig{Endpoints: []string{address}, RingKey: e.ring, HotPrefix: e.hot}, Options{}, log)
 	start(t, w)
 	return w, reports
 }

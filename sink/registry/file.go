@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -26,9 +27,8 @@ type File struct {
 	log               *slog.Logger
 	troubles          *troubles
 
-	ring      ring
-	hot       *sink.HotKeys
-	confirmed time.Time
+	ringEpoch int64 // of the record that the file holds
+	revision  int64 // of the hot keys that were read last
 }
 
 // watched is one file as it was last looked at.
@@ -40,17 +40,16 @@ type watched struct {
 }
 
 // NewFile watches the ring record in ringPath and, unless hotPath is "", the hot keys there. Both must be good when Run
-// starts. A file is best replaced by renaming a whole new one over it. The hot keys' revision is the file's time of change
+// starts, unless a record was fed before. A file is best replaced by renaming a whole new one over it. The hot keys' revision is the file's time of change
 // in nanoseconds, or one more than before where that did not rise.
-func NewFile(ringPath, hotPath string, log *slog.Logger) *File {
+func NewFile(ringPath, hotPath string, opts Options, log *slog.Logger) *File {
 	return &File{
-		board:    newBoard(log),
+		board:    newBoard(opts, log),
 		ringFile: watched{path: ringPath},
 		hotFile:  watched{path: hotPath},
 		poll:     filePoll,
 		log:      log,
 		troubles: newTroubles(log),
-		hot:      sink.NewHotKeys(0, nil),
 	}
 }
 
@@ -64,7 +63,7 @@ func (f *File) Run(ctx context.Context) error {
 	// Before the first look, so that no change falls between.
 	folderErr := f.watchFolders(notices)
 	f.load()
-	if err := cmp.Or(f.ringFile.err, f.hotFile.err); err != nil {
+	if err := cmp.Or(f.ringFile.err, f.hotFile.err); err != nil && f.View() == nil {
 		return err
 	}
 	f.tell(folderErr)
@@ -107,25 +106,34 @@ func (f *File) tell(folderErr error) {
 // load looks at both files and publishes what is good in them.
 func (f *File) load() {
 	began := time.Now()
-	f.ringFile.look(func(data []byte, _ time.Time) error {
-		return f.ring.offer(f.ringFile.path, data)
+	f.ringFile.look(func(data []byte, _ time.Time) (err error) {
+		f.ringEpoch, err = f.offer(f.ringFile.path, data)
+		return err
 	})
 	if f.hotFile.path != "" {
-		f.hotFile.look(func(data []byte, changed time.Time) error {
-			hot, err := sink.ParseHotFile(f.hotFile.path, data, max(changed.UnixNano(), f.hot.Revision()+1))
-			if err == nil {
-				f.hot = hot
-			}
-			return err
-		})
+		f.hotFile.look(f.takeHot)
 	}
 	good := f.ringFile.err == nil && f.hotFile.err == nil
 	if good {
-		f.confirmed = began
+		f.confirm(began, f.ringEpoch, math.MaxInt64) // a file has no order among hosts: what it holds is all there is
 	}
 	if good || f.View() != nil {
-		f.publish(View{Topology: f.ring.topology, Hot: f.hot, Confirmed: f.confirmed})
+		f.put()
 	}
+}
+
+func (f *File) takeHot(data []byte, changed time.Time) error {
+	hot, err := sink.ParseHotFile(f.hotFile.path, data, 0)
+	if err != nil {
+		return err
+	}
+	f.revision = max(changed.UnixNano(), f.revision+1)
+	now := make(map[string]offered, hot.Len())
+	for key, copies := range hot.Each {
+		now[key] = offered{f.revision, copies}
+	}
+	f.setHot(now, f.revision)
+	return nil
 }
 
 // look reads the file and hands what is new in it to take.

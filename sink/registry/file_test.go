@@ -13,7 +13,7 @@ func TestFileFollowsTheRing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ring.json")
 	replace(t, path, record(1))
 	_, log := newReports()
-	w := NewFile(path, "", log)
+	w := NewFile(path, "", Options{}, log)
 	start(t, w)
 	<-w.Ready()
 	first := w.View()
@@ -34,7 +34,7 @@ func TestFileFollowsHotKeys(t *testing.T) {
 	replace(t, ring, record(1))
 	replace(t, hot, `{"feed:1": {"copies": 8}}`)
 	reports, log := newReports()
-	w := NewFile(ring, hot, log)
+	w := NewFile(ring, hot, Options{}, log)
 	start(t, w)
 	v := await(t, w, "feed:1", func(v *View) bool { return v.Hot.Copies("feed:1") == 8 })
 	replace(t, hot, `{"feed:2": {"copies": 4}}`)
@@ -62,7 +62,7 @@ func TestFileKeepsTheLastGoodRing(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ring.json")
 			replace(t, path, record(7))
 			reports, log := newReports()
-			w := NewFile(path, "", log)
+			w := NewFile(path, "", Options{}, log)
 			start(t, w)
 			<-w.Ready()
 			replace(t, path, c.content)
@@ -82,7 +82,7 @@ func TestFileConfirmsOnlyWhatItHolds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ring.json")
 	replace(t, path, record(7))
 	reports, log := newReports()
-	w := NewFile(path, "", log)
+	w := NewFile(path, "", Options{}, log)
 	w.poll = time.Millisecond
 	start(t, w)
 	<-w.Ready()
@@ -114,7 +114,7 @@ func TestFileFollowsASwappedLink(t *testing.T) {
 	link(t, "v1", filepath.Join(dir, "..data"))
 	link(t, "..data/ring.json", filepath.Join(dir, "ring.json"))
 	_, log := newReports()
-	w := NewFile(filepath.Join(dir, "ring.json"), "", log)
+	w := NewFile(filepath.Join(dir, "ring.json"), "", Options{}, log)
 	w.poll = time.Hour
 	start(t, w)
 	<-w.Ready()
@@ -128,7 +128,7 @@ func TestFilePolls(t *testing.T) {
 	replace(t, target, record(1))
 	link(t, target, path)
 	_, log := newReports()
-	w := NewFile(path, "", log)
+	w := NewFile(path, "", Options{}, log)
 	w.poll = time.Millisecond
 	start(t, w)
 	<-w.Ready()
@@ -153,7 +153,7 @@ func TestFileRefusesABrokenStart(t *testing.T) {
 				replace(t, hot, c.hot)
 			}
 			reports, log := newReports()
-			w := NewFile(ring, hot, log)
+			w := NewFile(ring, hot, Options{}, log)
 			err := w.Run(context.Background())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)

@@ -18,6 +18,16 @@ type View struct {
 	// seeded another: ring.lag after the last one at which previous stood, or a replica was seeding, as far as is known. It says nothing of
 	// what stands now. Zero: long ago.
 	Carried time.Time
+	// Sights are the records that Topology knows, by epoch, the one in force last. An epoch that is missing between two was never seen by
+	// any worker, or was replaced longer ago than its copies live. Read only.
+	Sights []Sight
+}
+
+// Saved is what other workers, or this one before it was started, have seen.
+type Saved struct {
+	Sights      []Sight
+	Hot         map[string]sink.HotEntry
+	HotRevision int64 // of the newest change that any of them saw
 }
 
 // Carrying says that somebody may carry values from copy to copy at now, so that one delete is not enough: previous stands or a replica
@@ -38,4 +48,7 @@ type Watcher interface {
 	// Changed is closed when the next View stands, also where only Confirmed moved. Take it before View, so that no view is
 	// missed between the two.
 	Changed() <-chan struct{}
+	// Feed adds what stands elsewhere: a newer record comes into force, an older one counts as a former. It may be called at any
+	// time, from any goroutine; the same again changes nothing.
+	Feed(Saved)
 }
