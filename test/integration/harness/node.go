@@ -61,10 +61,7 @@ func startNode(t testing.TB, args ...string) *Node {
 	_, port, _ := net.SplitHostPort(n.Addr)
 	n.args = append([]string{"-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "nobody"}, args...)
 	n.Start()
-	t.Cleanup(func() {
-		n.Close()
-		n.Kill()
-	})
+	t.Cleanup(n.Kill)
 	return n
 }
 
@@ -101,6 +98,7 @@ func (n *Node) Kill() {
 	n.lives.Add(1)
 	n.cmd.Process.Kill()
 	<-n.ended
+	n.Close()
 }
 
 // StopWarm ends it and keeps its memory for the next Start. Only nodes of StartKeepingNodes do.
@@ -108,6 +106,7 @@ func (n *Node) StopWarm() {
 	n.lives.Add(1)
 	n.cmd.Process.Signal(syscall.SIGUSR1)
 	<-n.ended
+	n.Close()
 	n.warmed = time.Now()
 }
 

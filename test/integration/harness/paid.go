@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,18 +13,27 @@ import (
 	"invalidator/internal/changelog"
 )
 
-// Owed is what the workers still owe: a line a debt, from the state that each partition's commit points to. An error is a state that
-// cannot be read. It reads the topics itself, beside the service.
-func (p *Pipeline) Owed(ctx context.Context) ([]string, error) {
+// Committed is a partition's committed offset, and the state that counts with it.
+type Committed struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Key       string // on the state topic
+	State     []byte // JSON
+}
+
+// Commits are what the workers have committed, in the order of partitions. An error is a state that is not there. It reads the topics
+// itself, beside the service.
+func (p *Pipeline) Commits(ctx context.Context) ([]Committed, error) {
 	committed, err := p.adm.FetchOffsets(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
-	records, newest, err := p.states(ctx)
+	keys, newest, err := p.states(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var owed []string
+	var out []Committed
 	for _, c := range committed.Sorted() {
 		var place struct {
 			Partition int32
@@ -34,20 +42,43 @@ func (p *Pipeline) Owed(ctx context.Context) ([]string, error) {
 		if err := json.Unmarshal([]byte(c.Metadata), &place); err != nil {
 			return nil, fmt.Errorf("%s/%d: its commit says %q: %w", c.Topic, c.Partition, c.Metadata, err)
 		}
-		at, ok := records[statePlace{place.Partition, place.Offset}]
-		if !ok {
+		key, ok := keys[statePlace{place.Partition, place.Offset}]
+		if !ok { // a later one has taken its place, or it was written since
 			return nil, fmt.Errorf("%s/%d: no state at %d/%d", c.Topic, c.Partition, place.Partition, place.Offset)
 		}
+		out = append(out, Committed{c.Topic, c.Partition, c.At, key, newest[key]})
+	}
+	return out, nil
+}
+
+// PutState writes a state as a worker does.
+func (p *Pipeline) PutState(ctx context.Context, key string, state []byte) error {
+	topic := changelog.NamesFor(p.Config.Kafka.TopicPrefix).State
+	return p.kafka.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(key), Value: state}).FirstErr()
+}
+
+// Owed is what the workers still owe, a line a debt, from their commits, and hot keys whose copies have not all been deleted yet.
+func (p *Pipeline) Owed(ctx context.Context) ([]string, error) {
+	commits, err := p.Commits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var owed []string
+	for _, c := range commits {
 		var state struct {
-			Offset int64
+			Offset int64 `json:"offset"`
 			Debts  []struct {
-				Kind, Name string
-				From       int64
-				To         *int64
+				Kind string `json:"kind"`
+				Name string `json:"name"`
+				From int64  `json:"from"`
+				To   *int64 `json:"to"`
+			} `json:"debts"`
+			Issued, Acted struct {
+				HotRevision int64 `json:"hot_revision"`
 			}
 		}
-		if err := json.Unmarshal(newest[at], &state); err != nil {
-			return nil, fmt.Errorf("%s/%d: its state under %s: %w", c.Topic, c.Partition, at, err)
+		if err := json.Unmarshal(c.State, &state); err != nil {
+			return nil, fmt.Errorf("%s/%d: its state under %s: %w", c.Topic, c.Partition, c.Key, err)
 		}
 		for _, d := range state.Debts {
 			to := "now"
@@ -56,8 +87,10 @@ func (p *Pipeline) Owed(ctx context.Context) ([]string, error) {
 			}
 			owed = append(owed, fmt.Sprintf("%s/%d at %d: %s %s, [%d, %s)", c.Topic, c.Partition, state.Offset, d.Kind, d.Name, d.From, to))
 		}
+		if state.Acted.HotRevision < state.Issued.HotRevision {
+			owed = append(owed, fmt.Sprintf("%s/%d at %d: hot keys since revision %d", c.Topic, c.Partition, state.Offset, state.Acted.HotRevision))
+		}
 	}
-	slices.Sort(owed)
 	return owed, nil
 }
 

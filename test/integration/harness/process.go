@@ -84,6 +84,16 @@ func Start(t testing.TB, name string, args ...string) *Process {
 	return p
 }
 
+// Alive says whether the process has not ended.
+func (p *Process) Alive() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // Pid is the process's number.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 

@@ -1,0 +1,215 @@
+//go:build integration
+
+package delivery
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"golang.org/x/sync/errgroup"
+
+	"invalidator/test/integration/harness"
+	"invalidator/test/integration/services"
+)
+
+var (
+	seedFlag    = flag.Uint64("seed", 0, "of TestChaos's plan and choices; 0: by the clock")
+	minutesFlag = flag.Float64("minutes", 4, "for how long TestChaos makes faults")
+	brokersFlag = flag.Int("brokers", 3, "of TestChaos: 1 or 3")
+)
+
+const (
+	pairs      = 4
+	rowsAMin   = 240 // rows that the window passes in a minute
+	readers    = 24
+	writers    = 3
+	rowsAtOnce = 100 // at the least, in all
+)
+
+// TestChaos: whatever is killed, frozen, cut, slowed, restarted and emptied while rows change and readers fill the cache, once the faults
+// have ended and the debts are paid no copy differs from its row.
+func TestChaos(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d: the plan of the faults comes again with -seed %d -minutes %g -brokers %d, the machine's timing does not", seed, seed, *minutesFlag, *brokersFlag)
+	last := time.Duration(*minutesFlag * float64(time.Minute))
+	c := newChaos(t, seed, *brokersFlag, rowsAtOnce+int(*minutesFlag*rowsAMin))
+	stop := c.load(last)
+	c.blow(c.plan(c.rand(), last))
+	stopReading := stop()
+
+	c.calm()
+	began := time.Now()
+	c.p.AwaitFed(c.db)
+	c.p.AwaitDelivered()
+	delivered := time.Now()
+	c.p.AwaitPaid()
+	t.Logf("delivered %.1f s after the last fault, and paid %.1f s later", delivered.Sub(began).Seconds(), time.Since(delivered).Seconds())
+	stopReading()
+	for rng := c.rand(); c.letOneGo(rng); {
+	}
+	checked, present, found := c.check()
+	excused := c.excuse(&found)
+	c.report(found)
+	c.account(checked, present, excused)
+	for i := range c.workers[:c.spare()] {
+		c.workers[i].Terminate()
+	}
+	c.feeder.Terminate()
+}
+
+// chaos is a world with a fleet that faults come to.
+type chaos struct {
+	*world
+	seed, streams uint64 // streams of random numbers, handed out
+	cluster       *harness.Cluster
+	doors         []*toxiproxy.Proxy // before the brokers, for workers alone
+	watches       []*toxiproxy.Proxy // before etcd, one a worker
+	files         []string           // workers' configurations
+	workers       []*harness.Process // the last is the spare one
+	feeder        *harness.Process
+	blown         int // faults
+}
+
+func newChaos(t *testing.T, seed uint64, brokers, rows int) *chaos {
+	c := &chaos{seed: seed}
+	proxies := newProxies()
+	c.cluster = harness.NewCluster(t, brokers, func(door string) string {
+		p := proxies.add(t, door)
+		c.doors = append(c.doors, p)
+		return p.Listen
+	})
+	c.world = newWorld(t, options{pairs: pairs, rows: rows, settle: time.Second, kafka: c.cluster.Brokers[0].Addr})
+	for i := range 3 {
+		c.watches = append(c.watches, proxies.add(t, services.Addr("ETCD")))
+		c.files = append(c.files, c.workerFile(fmt.Sprint("worker-", i), c.watches[i].Listen, c.cluster.Doors...))
+	}
+	c.workers = make([]*harness.Process, len(c.files))
+	c.feeder = c.p.Feed()
+	for i := range c.workers[:c.spare()] {
+		c.startWorker(i)
+	}
+	c.p.AwaitFeeding(c.db)
+	for i, w := range c.workers[:c.spare()] {
+		harness.Await(t, fmt.Sprint("worker ", i, " to start"), func() (bool, string) { return strings.Contains(w.Log(), "worker started"), w.Log() })
+	}
+	return c
+}
+
+func (c *chaos) rand() *rand.Rand {
+	c.streams++
+	return rand.New(rand.NewPCG(c.seed, c.streams))
+}
+
+// load lets readers and writers loose. stop ends the writers, and then the readers.
+func (c *chaos) load(last time.Duration) (stop func() (stopReading func())) {
+	began := time.Now()
+	c.progress = func() float64 { return min(1, time.Since(began).Seconds()/last.Seconds()) }
+	reading, stopReading := context.WithCancel(c.t.Context())
+	writing, stopWriting := context.WithCancel(c.t.Context())
+	var rs, ws errgroup.Group
+	for i := range readers {
+		r := &reader{w: c.world, name: fmt.Sprint("reader ", i), rng: c.rand()}
+		rs.Go(func() error { return r.run(reading) })
+	}
+	rng := c.rand()
+	rs.Go(func() error { c.letGo(reading, rng); return nil })
+	for range writers {
+		x := &writer{w: c.world, rng: c.rand()}
+		ws.Go(func() error { return x.run(writing) })
+	}
+	end := func(cancel context.CancelFunc, g *errgroup.Group) {
+		cancel()
+		if err := g.Wait(); err != nil {
+			c.t.Error(err)
+		}
+	}
+	c.t.Cleanup(func() { end(stopWriting, &ws); end(stopReading, &rs) })
+	return func() func() {
+		end(stopWriting, &ws)
+		return func() { end(stopReading, &rs) }
+	}
+}
+
+// blow follows the plan.
+func (c *chaos) blow(steps []*step) {
+	began := time.Now()
+	for _, s := range steps {
+		pause(c.t.Context(), time.Until(began.Add(s.at)))
+		switch {
+		case s.ends != nil:
+			s.do()
+			c.trail.ended(s.ends.id)
+		case s.what != "":
+			s.id = c.trail.fault(s.what, s.node)
+			c.blown++
+			s.do()
+		default:
+			s.do()
+		}
+		if late := time.Since(began) - s.at; late > 20*time.Second {
+			c.t.Fatalf("%q came %s late: the machine is too busy", s.what, late)
+		}
+	}
+}
+
+// calm waits until everything is there again. The plan has ended every fault.
+func (c *chaos) calm() {
+	c.cluster.AwaitAll()
+	if w := c.workers[c.spare()]; w != nil {
+		w.Left()
+	}
+	for _, n := range c.nodes {
+		harness.Await(c.t, n.name+" to answer", func() (bool, string) {
+			_, err := n.Get(probe)
+			return err == nil, fmt.Sprint(err)
+		})
+	}
+}
+
+// excuse takes out what is readers' own doing, and says how many those were.
+func (w *world) excuse(found *[]stale) (excused int) {
+	all := *found
+	*found = nil
+	for _, s := range all {
+		if !w.trail.excused(s) {
+			*found = append(*found, s)
+		}
+	}
+	return len(all) - len(*found)
+}
+
+// account says what was done, and fails where it was too little to prove anything.
+func (c *chaos) account(checked, present, excused int) {
+	s := &c.stats
+	c.t.Logf("%d faults; %d transactions committed, %d refused by the database", c.blown, s.committed.Load(), s.refusedByDB.Load())
+	c.t.Logf("%d reads found a value, %d met another's lease, %d a node that was away; fills: %d plain, %d under a lease; %d leases were void, %d fills too late, %d without an answer",
+		s.hits.Load(), s.behind.Load(), s.away.Load(), s.plain.Load(), s.leased.Load(), s.void.Load(), s.late.Load(), s.unknown.Load())
+	c.t.Logf("of those that stalled for long %d filled and %d were refused; %d times a node kept its memory", s.heldFills.Load(), s.heldVoid.Load(), s.warmed.Load())
+	c.t.Logf("%d copies checked, %d of them there, %d stale ones were readers' own doing", checked, present, excused)
+	for what, n := range map[string]struct{ have, aMinute int64 }{
+		"faults":            {int64(c.blown), 20},
+		"transactions":      {s.committed.Load(), 400},
+		"plain fills":       {s.plain.Load(), 600},
+		"leased fills":      {s.leased.Load(), 400},
+		"void leases":       {s.void.Load(), 20},
+		"long stalls void":  {s.heldVoid.Load(), 3},
+		"memories kept":     {s.warmed.Load(), 1},
+		"copies that stood": {int64(present), 200},
+	} {
+		if want := int64(float64(n.aMinute) * *minutesFlag); n.have < want {
+			c.t.Errorf("only %d %s: that proves little (want at least %d)", n.have, what, want)
+		}
+	}
+	if excused > present/50 {
+		c.t.Errorf("%d stale copies were excused: too many to be chance", excused)
+	}
+}

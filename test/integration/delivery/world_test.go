@@ -1,0 +1,286 @@
+//go:build integration
+
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"invalidator/sink"
+	"invalidator/test/integration/harness"
+	"invalidator/test/integration/services"
+)
+
+const (
+	inGroup = 5 // items, one with another, of a group
+	hotStep = 7 // every so many items may become hot by the registry
+	hotMost = 8 // copies of such a one
+	hotHere = 2 // copies of every group, by its mapping
+)
+
+// world is a table, its cache, and everybody around it.
+type world struct {
+	t       testing.TB
+	settle  time.Duration
+	db      *harness.Database
+	p       *harness.Pipeline
+	nodes   []*node // in pairs: primary and replica
+	record  sink.Record
+	ring    *sink.Ring
+	rows    int
+	keys    map[string]*key
+	trail   *trail
+	hot     *registry
+	version atomic.Int64
+	stats   stats
+	proxies proxies
+
+	progress func() float64 // 0 to 1: where the window of rows is that are written and read most
+	held     held
+}
+
+// stats count the work that was done.
+type stats struct {
+	committed, refusedByDB                     atomic.Int64 // transactions
+	hits, plain, leased, void, behind, late    atomic.Int64 // reads that found a value; fills by kind; leases that were lost, that another held; fills that broke the contract
+	away, heldFills, heldVoid, unknown, warmed atomic.Int64 // reads of nodes that are away; what the longest stallers filled, and could not; fills without an answer; nodes that kept their memory
+}
+
+// options are what a test chooses of its world.
+type options struct {
+	pairs  int // of nodes
+	rows   int // that items may have
+	settle time.Duration
+	kafka  string // host:port of a broker; default ./dev's
+}
+
+// newWorld makes the table, the nodes and the ring. No process of the pipeline runs yet.
+func newWorld(t testing.TB, o options) *world {
+	t.Helper()
+	w := &world{
+		t: t, settle: o.settle, rows: o.rows, db: harness.NewDatabase(t, harness.MySQL), keys: map[string]*key{},
+		trail: newTrail(), hot: &registry{now: map[string]int{}, most: map[string]int{}},
+		proxies: newProxies(), progress: func() float64 { return 0 },
+	}
+	w.db.Do(t, `CREATE TABLE items (id INT PRIMARY KEY, grp INT NOT NULL, ver BIGINT NOT NULL, KEY (grp))`)
+	for i, n := range harness.StartKeepingNodes(t, 2*o.pairs) {
+		own := &node{Node: n, name: fmt.Sprintf("node %d", i), proxy: w.proxies.add(t, n.Addr), pool: make(chan *harness.Conn, 128)}
+		w.nodes = append(w.nodes, own)
+		t.Cleanup(own.close)
+	}
+	for i := 0; i < len(w.nodes); i += 2 {
+		w.record.Shards = append(w.record.Shards, sink.Shard{
+			ID: fmt.Sprintf("s%02d", i/2), Weight: 1,
+			Primary:  sink.Node{Addr: w.nodes[i].proxy.Listen, Zone: "a"},
+			Replicas: []sink.Replica{{Addr: w.nodes[i+1].proxy.Listen, Zone: "b"}},
+		})
+	}
+	w.ring = sink.NewRing(w.record.Shards)
+	w.p = harness.New(t, harness.Options{
+		Databases: []*harness.Database{w.db}, Record: w.record, Settle: o.settle, Kafka: o.kafka,
+		Mappings: map[string]string{"items.yaml": fmt.Sprintf(`
+version: 1
+team: items
+contact: "#items"
+pools: [item, group]
+mappings:
+  - name: items
+    table: %s.items
+    keys: ["item:{id}", {key: "group:{grp}", hot: %d}]
+`, w.db.Schema, hotHere)},
+	})
+	for id := 1; id <= o.rows; id++ {
+		w.addKey(itemKey(id), float64(id)/float64(o.rows), 0, fmt.Sprintf(`SELECT id, grp, ver FROM items WHERE id = %d`, id))
+	}
+	for g := range groupOf(o.rows) + 1 {
+		w.addKey(groupKey(g), float64(g*inGroup)/float64(o.rows), hotHere, fmt.Sprintf(`SELECT id, grp, ver FROM items WHERE grp = %d ORDER BY id`, g))
+	}
+	return w
+}
+
+// proxies stand before servers until the test ends, and let everything through at first.
+type proxies struct{ server *toxiproxy.ApiServer }
+
+func newProxies() proxies {
+	return proxies{toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
+}
+
+func (p proxies) add(t testing.TB, upstream string) *toxiproxy.Proxy {
+	t.Helper()
+	listen := harness.FreeAddr(t)
+	proxy := toxiproxy.NewProxy(p.server, listen+" before "+upstream, listen, upstream)
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Stop)
+	return proxy
+}
+
+// workerFile is a configuration of workers with a proxy of their own before etcd, and other brokers where some are named.
+func (w *world) workerFile(name, etcd string, brokers ...string) string {
+	w.t.Helper()
+	oldnew := []string{services.Addr("ETCD"), etcd}
+	if len(brokers) > 0 {
+		oldnew = append(oldnew, w.p.Kafka, strings.Join(brokers, `", "`))
+	}
+	return w.p.Variant(name, oldnew...)
+}
+
+// node is a memcached. Workers come through its proxy, whose address the ring names; readers come to itself.
+type node struct {
+	*harness.Node
+	name  string
+	proxy *toxiproxy.Proxy
+	pool  chan *harness.Conn // that nobody uses
+}
+
+// take is a connection of the caller's own, until it is given back.
+func (n *node) take() (*harness.Conn, error) {
+	select {
+	case c := <-n.pool:
+		return c, nil
+	default:
+		return harness.Dial(n.Addr)
+	}
+}
+
+func (n *node) give(c *harness.Conn, err error) {
+	if err == nil {
+		select {
+		case n.pool <- c:
+			return
+		default:
+		}
+	}
+	c.Close()
+}
+
+func (n *node) close() {
+	for {
+		select {
+		case c := <-n.pool:
+			c.Close()
+		default:
+			return
+		}
+	}
+}
+
+// owners are the nodes where copies of a name lie: primary first.
+func (w *world) owners(name string) []*node {
+	i := 2 * w.ring.Owner(sink.Hash(name))
+	return w.nodes[i : i+2]
+}
+
+func itemKey(id int) string  { return fmt.Sprintf("item:%d", id) }
+func groupKey(g int) string  { return fmt.Sprintf("group:%d", g) }
+func groupOf(id int) int     { return id / inGroup }
+func (w *world) groups() int { return groupOf(w.rows) + 1 }
+
+// key is one key of the cache and the query that renders its value.
+type key struct {
+	text   string
+	query  string
+	pos    float64 // 0 to 1: when the window passes
+	copies int     // by the mapping
+}
+
+func (w *world) addKey(text string, pos float64, copies int, query string) {
+	w.keys[text] = &key{text: text, query: query, pos: pos, copies: copies}
+}
+
+// names are the plain name and those of n copies.
+func (k *key) names(n int) []string {
+	out := []string{k.text}
+	for i := 1; i <= max(n, k.copies); i++ {
+		out = append(out, fmt.Sprintf("%s#%d", k.text, i))
+	}
+	return out
+}
+
+// none is what readers store for rows that are not there.
+const none = "none"
+
+// render is the value that a reader stores. Every change of a row raises its version, so that no two states of a row render the same.
+func (w *world) render(ctx context.Context, k *key) (string, error) {
+	rows, err := w.db.QueryContext(ctx, k.query)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var id, group, version int64
+		if err := rows.Scan(&id, &group, &version); err != nil {
+			return "", err
+		}
+		out = append(out, fmt.Sprintf("%d|%d|%d", id, group, version))
+	}
+	if len(out) == 0 {
+		return none, rows.Err()
+	}
+	return strings.Join(out, ";"), rows.Err()
+}
+
+// window is the part of the rows that is written at a time.
+const window = 0.12
+
+// id chooses a row of the window.
+func (w *world) id(rng *rand.Rand) int {
+	width := max(2, int(float64(w.rows)*window))
+	return min(w.rows, 1+int(w.progress()*float64(w.rows-width))+rng.IntN(width))
+}
+
+// pick chooses a key to read: mostly of the window, else any.
+func (w *world) pick(rng *rand.Rand) *key {
+	id := w.id(rng)
+	if rng.IntN(4) == 0 {
+		id = 1 + rng.IntN(w.rows)
+	}
+	switch rng.IntN(4) {
+	case 0:
+		return w.keys[groupKey(groupOf(id))]
+	case 1: // those that may be hot
+		return w.keys[itemKey(max(hotStep, id-id%hotStep))]
+	}
+	return w.keys[itemKey(id)]
+}
+
+// registry is what clients know of hot keys. A client may hold what was said before.
+type registry struct {
+	mu        sync.Mutex     // guards what follows
+	now, most map[string]int // copies of a key
+}
+
+func (r *registry) set(key string, copies int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now[key], r.most[key] = copies, max(r.most[key], copies)
+}
+
+// copies is how many a client knows of: as it is said now, or by a client that has not heard of it, the most that was said.
+func (r *registry) copies(key string, old bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old {
+		return r.most[key]
+	}
+	return r.now[key]
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
