@@ -52,6 +52,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	nodes, err := memcacheOptions(w.Config.Cache)
+	if err != nil {
+		return err
+	}
 	sources, starts, err := topicsOf(w.Config)
 	if err != nil {
 		return err
@@ -64,7 +68,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	// What the worker leans on outlives it: it drains into the nodes after ctx has ended.
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
-	client := memcache.New(memcacheOptions(w.Config.Cache), w.Log)
+	client := memcache.New(nodes, w.Log)
+	if err := w.Registry.Register(nodeCollector{client}); err != nil {
+		return fmt.Errorf("registering metrics of nodes: %w", err)
+	}
 	eg, under := errgroup.WithContext(under)
 	eg.Go(func() error { return watcher.Run(under) })
 	eg.Go(func() error { return client.Run(under) })
@@ -221,14 +228,20 @@ func protocolProblems(c *config.Config, s *mapping.Set) []mapping.Problem {
 	return nil
 }
 
-func memcacheOptions(c config.Cache) memcache.Options {
+func memcacheOptions(c config.Cache) (memcache.Options, error) {
+	t, err := tlsConfig("cache.node.tls", c.Node.TLS)
 	return memcache.Options{
 		Protocol:     memcache.Protocol(c.Protocol),
 		ConnsPerNode: c.Node.Connections,
 		QueueBytes:   int(c.Node.Queue),
 		Timeout:      c.Node.Timeout,
 		MaxLag:       c.Node.MaxLag,
-	}
+		TLS:          t,
+		User:         c.Node.User,
+		Password:     c.Node.Password.Reveal(),
+
+		VerifyNotFound: c.Node.NotFound == "verify",
+	}, err
 }
 
 var _ sink.Deleter = (*memcache.Client)(nil)

@@ -43,6 +43,7 @@ func (c *Config) setDefaults(dir string) {
 	def(&c.Cache.Node.Queue, DefaultQueue)
 	def(&c.Cache.Node.Timeout, DefaultTimeout)
 	def(&c.Cache.Node.MaxLag, DefaultMaxLag)
+	def(&c.Cache.Node.NotFound, "success")
 	if e := c.Cache.Ring.Etcd; e != nil {
 		def(&e.Key, "/cache/ring")
 		def(&e.HotPrefix, "/cache/hot/")
@@ -121,6 +122,14 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	}
 	if p := c.Cache.Protocol; p != "meta" && p != "classic" {
 		add("cache.protocol", "protocol %q is not known (meta, classic)", p)
+	}
+	switch n := c.Cache.Node; {
+	case n.NotFound != "success" && n.NotFound != "verify":
+		add("cache.node", "not_found %q is not known (success, verify)", n.NotFound)
+	case n.NotFound == "verify" && c.Cache.Protocol != "classic":
+		add("cache.node", "not_found: verify is for proxies, with protocol: classic")
+	case (n.User == "") != (n.Password.Reveal() == ""):
+		add("cache.node", "user and password are set together")
 	}
 	for _, d := range []struct {
 		path  string

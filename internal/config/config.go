@@ -74,6 +74,10 @@ type Node struct {
 	Queue       Size          `yaml:"queue"`       // live keys waiting for one node, and an eighth of it in each other lane; default 8MiB
 	Timeout     time.Duration `yaml:"timeout"`     // of each read and write; default 1s
 	MaxLag      time.Duration `yaml:"max_lag"`     // a node that answers a live delete later leaves the live path, and is owed; default 2s
+	TLS         *TLS          `yaml:"tls"`         // absent: no TLS
+	User        string        `yaml:"user"`        // of nodes that run with -Y; default: no login
+	Password    Secret        `yaml:"password"`    //
+	NotFound    string        `yaml:"not_found"`   // what NOT_FOUND is: success (default), or verify for a proxy that answers it to what it only wrote down; with protocol classic
 }
 
 // Mappings is the teams' folder.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"github.com/bradfitz/gomemcache/memcache"
 
@@ -16,15 +17,22 @@ import (
 type classicLink struct {
 	node   string
 	client *memcache.Client
+	verify bool       // NOT_FOUND proves nothing
+	ip     netip.Addr // of the latest connection
 }
 
 // openClassicLink connects and asks for the version, so that it stands when it is first used.
 func openClassicLink(ctx context.Context, addr string, d dialer, opts Options) (*classicLink, error) {
-	client := memcache.NewFromSelector(oneNode(addr))
-	client.Timeout = opts.Timeout
-	client.MaxIdleConns = 1
-	client.DialContext = func(_ context.Context, _, addr string) (net.Conn, error) { return d.open(ctx, addr) }
-	l := &classicLink{node: addr, client: client}
+	l := &classicLink{node: addr, client: memcache.NewFromSelector(oneNode(addr)), verify: opts.VerifyNotFound}
+	l.client.Timeout = opts.Timeout
+	l.client.MaxIdleConns = 1
+	l.client.DialContext = func(_ context.Context, _, addr string) (net.Conn, error) {
+		conn, err := d.open(ctx, addr)
+		if err == nil {
+			l.ip = remoteIP(conn)
+		}
+		return conn, err
+	}
 	if _, err := l.exchange(nil, true); err != nil {
 		l.close()
 		return nil, err
@@ -41,6 +49,9 @@ func (l *classicLink) exchange(batch []entry, _ bool) (answered int, err error) 
 	}
 	for i, e := range batch {
 		err := l.client.Delete(e.key)
+		if l.verify && errors.Is(err, memcache.ErrCacheMiss) {
+			err = l.provenAbsent(e.key)
+		}
 		switch {
 		case err == nil, errors.Is(err, memcache.ErrCacheMiss):
 		case refusesKey(err.Error()), errors.Is(err, memcache.ErrMalformedKey):
@@ -52,9 +63,22 @@ func (l *classicLink) exchange(batch []entry, _ bool) (answered int, err error) 
 	return len(batch), nil
 }
 
-func (l *classicLink) close() { l.client.Close() }
+// provenAbsent asks for proof of a NOT_FOUND, which some proxies answer when they only wrote the delete down for later: an add of an
+// item whose time has passed leaves nothing, and is STORED only by a node that was reached and has no such key.
+func (l *classicLink) provenAbsent(key string) error {
+	err := l.client.Add(&memcache.Item{Key: key, Expiration: expired})
+	if errors.Is(err, memcache.ErrNotStored) {
+		return &answerError{line: "NOT_FOUND, though the key is there"}
+	}
+	if err != nil {
+		return fmt.Errorf("the answer was NOT_FOUND, and proving it by an add failed: %w", err)
+	}
+	return nil
+}
 
-func (l *classicLink) classic() bool { return true }
+func (l *classicLink) classic() bool      { return true }
+func (l *classicLink) remote() netip.Addr { return l.ip }
+func (l *classicLink) close()             { l.client.Close() }
 
 // oneNode is a gomemcache selector of a single node. Unlike gomemcache's own list it keeps the name, for the dialer to resolve.
 type oneNode string

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -32,6 +34,12 @@ type Options struct {
 	BackoffMin   time.Duration // pause after a first failure, doubled by each further one; default 50 ms
 	BackoffMax   time.Duration // longest pause; default 2 s. Pauses are drawn from their upper half, so that a fleet does not return at once
 	TLS          *tls.Config   // nil: plain TCP. An empty ServerName is the node's host name
+	User         string        // of nodes that run with -Y, told first on each connection; empty: none
+	Password     string
+
+	// VerifyNotFound is for Classic through a proxy that answers NOT_FOUND to a delete that it only wrote down: the answer counts when an
+	// `add` of an expired item has proven it, a second round trip. Default: NOT_FOUND is success.
+	VerifyNotFound bool
 }
 
 // ErrClosed is returned by Delete once Run's context has ended.
@@ -42,6 +50,7 @@ type Client struct {
 	opts   Options
 	log    *slog.Logger
 	dial   dialer
+	lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	open   func(ctx context.Context, addr string) (link, error) // connects to a node and has one answer from it
 	closed chan struct{}                                        // closed when Run's context ends
 	wake   chan struct{}                                        // holds one signal: mu.fresh is not empty
@@ -77,6 +86,9 @@ func New(opts Options, log *slog.Logger) *Client {
 		dial:   newDialer(opts),
 		closed: make(chan struct{}),
 		wake:   make(chan struct{}, 1),
+	}
+	c.lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	}
 	c.open = c.openLink
 	c.budget.limit = int64(opts.TotalBytes)

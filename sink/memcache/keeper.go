@@ -51,6 +51,9 @@ func (n *node) serve(ctx context.Context, first link) {
 		}
 		running.Go(func() { s.run(on) })
 	}
+	if name := hostName(n.addr); name != "" {
+		running.Go(func() { n.resolve(on, name) })
+	}
 	n.watch(ctx)
 	cancel()
 	running.Wait()
@@ -210,7 +213,7 @@ func (n *node) prove(ctx context.Context) (_ link, ok bool) {
 	}
 	opts := &n.client.opts
 	for pause := opts.BackoffMin; ; pause = min(2*pause, opts.BackoffMax) {
-		l, err := n.client.open(ctx, n.addr)
+		l, err := n.connect(ctx)
 		if err == nil {
 			return l, true
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +17,9 @@ import (
 	"invalidator/sink"
 )
 
-// ErrNotMeta is the reason, in NodeState.LastError and the log, why nothing reaches a node that knows no meta commands.
-var ErrNotMeta = errors.New("the node does not speak the meta protocol (cache.protocol: classic)")
+// ErrNotMeta is what a node that knows no meta commands shows; it is then spoken to in the classic protocol. In NodeState.LastError and
+// the log it says that neither was understood.
+var ErrNotMeta = errors.New("the node does not speak the meta protocol")
 
 // metaLink speaks the meta protocol.
 type metaLink struct {
@@ -159,3 +161,5 @@ func (l *metaLink) readLine() ([]byte, error) {
 func (l *metaLink) close() { l.conn.Close() }
 
 func (l *metaLink) classic() bool { return false }
+
+func (l *metaLink) remote() netip.Addr { return remoteIP(l.conn) }

@@ -3,6 +3,7 @@ package memcache
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -40,7 +41,8 @@ type node struct {
 		answered  time.Time // when it last answered anything
 		used      time.Time // when a delete or a probe was last asked for
 		pace      pace
-		protocol  Protocol // of the latest connection
+		addrs     []netip.Addr // what the node's name was last found to have; nil: not looked up since the latest connection
+		protocol  Protocol     // of the latest connection
 		lastAck   time.Time
 		lastError string
 		logged    time.Time // when a failure was last logged

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ type wire struct {
 
 // wireNode is one node there. The zero value answers at once.
 type wireNode struct {
+	ip      netip.Addr
 	dead    bool          // nothing is answered, and connecting takes until its time is up
 	refuse  bool          // connecting fails at once
 	delay   time.Duration // of each answer
@@ -68,13 +70,14 @@ func (w *wire) open(ctx context.Context, addr string) (link, error) {
 		return nil, errors.New("i/o timeout")
 	}
 	w.set(addr, func(n *wireNode) { n.open++; n.opened++ })
-	return &wireLink{wire: w, addr: addr, ctx: ctx}, nil
+	return &wireLink{wire: w, addr: addr, ctx: ctx, ip: n.ip}, nil
 }
 
 type wireLink struct {
 	wire *wire
 	addr string
 	ctx  context.Context // its end closes the connection
+	ip   netip.Addr
 }
 
 func (l *wireLink) exchange(batch []entry, _ bool) (int, error) {
@@ -101,8 +104,9 @@ func (l *wireLink) exchange(batch []entry, _ bool) (int, error) {
 	return len(batch), nil
 }
 
-func (l *wireLink) classic() bool { return false }
-func (l *wireLink) close()        { l.wire.set(l.addr, func(n *wireNode) { n.open-- }) }
+func (l *wireLink) classic() bool      { return false }
+func (l *wireLink) remote() netip.Addr { return l.ip }
+func (l *wireLink) close()             { l.wire.set(l.addr, func(n *wireNode) { n.open-- }) }
 
 // turn is what OnOff told.
 type turn struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -27,7 +28,8 @@ type link interface {
 	// A careful exchange asks for an answer a key. An error in one that is not leaves the whole batch unanswered. An empty batch asks
 	// whether the node answers.
 	exchange(batch []entry, careful bool) (answered int, err error)
-	classic() bool // there is no base64 in what it speaks, and one entry is a round trip
+	classic() bool      // there is no base64 in what it speaks, and one entry is a round trip
+	remote() netip.Addr // the address that it leads to; the zero Addr: not known
 	close()
 }
 
@@ -52,7 +54,7 @@ type sender struct {
 
 func (c *Client) newSender(n *node, slot int) *sender {
 	return &sender{node: n, slot: slot, opts: &c.opts, log: n.log, open: func(ctx context.Context) (link, error) {
-		return c.open(ctx, n.addr)
+		return n.connect(ctx)
 	}}
 }
 
@@ -61,6 +63,9 @@ func (s *sender) run(ctx context.Context) {
 	defer s.hangUp()
 	var b batch
 	for s.used = time.Now(); s.awaitWork(ctx); {
+		if s.link != nil && s.node.moved(s.link.remote()) {
+			s.hangUp()
+		}
 		if s.link == nil {
 			signal(s.node.wake) // a sender that has its connection shall not wait for this one's
 			s.node.trying()
