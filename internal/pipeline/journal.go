@@ -246,6 +246,9 @@ func (j *journal) kept() (open []JournalLine, records []changelog.JournalRecord,
 			open = append(open, p.inOrder()...)
 		}
 	}
+	for i := range open {
+		open[i].Lanes = slices.Clone(open[i].Lanes) // what is noted from now on changes them in place
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.mu.write)) {
 		records = append(records, changelog.JournalRecord{Name: name, Value: j.mu.write[name].encode()})
 	}
