@@ -34,12 +34,33 @@ func (m *mappings) open(ctx context.Context, store *changelog.StateStore) error 
 		st, err := store.Load(ctx)
 		if err == nil {
 			m.store = store
-			return m.begin(st.LoadMappings(m.fleet))
+			if err := m.begin(st.LoadMappings(m.fleet)); err != nil || m.archive == nil {
+				return err
+			}
+			return m.keepFirst(ctx, st)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		m.log.Error("reading which mappings were last good; nothing starts before", "error", err, "again_in", backoff)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(backoff):
+		}
+	}
+}
+
+// keepFirst archives what is in force at the start, before anything is mapped. It waits for a topic that cannot be written.
+func (m *mappings) keepFirst(ctx context.Context, st *changelog.State) error {
+	for backoff := lastGoodBackoffMin; ; backoff = min(2*backoff, lastGoodBackoffMax) {
+		limit, cancel := context.WithTimeout(ctx, archiveTimeout)
+		err := m.archive.keep(limit, m.today().set, st)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		m.log.Error("writing down the set of mappings; nothing starts before", "error", err, "again_in", backoff)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -181,14 +202,19 @@ func (m *mappings) save(ctx context.Context) {
 
 // saveOver makes the topic say what is in force. saved is what it says now; nil: it is asked.
 func (m *mappings) saveOver(ctx context.Context, saved map[string]changelog.SavedMapping, s *saver) error {
+	today := m.today()
 	if saved == nil {
 		st, err := m.store.Load(ctx)
 		if err != nil {
 			return err
 		}
 		saved = st.LoadMappings(m.fleet)
+		if m.archive != nil {
+			if err := m.archive.upkeep(ctx, today.set, st); err != nil {
+				return err
+			}
+		}
 	}
-	today := m.today()
 	host, _ := os.Hostname()
 	kept := map[string]bool{}
 	var failed []error

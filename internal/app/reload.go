@@ -35,10 +35,12 @@ type mappings struct {
 	reloads    prometheus.Counter
 	unsaved    chan struct{} // 1: what is in force, or fails, changed
 	saveEvery  time.Duration // lastGoodEvery
+	archive    *archive      // has each set before it comes into force; nil: nobody asks for sets that were in force (a feeder)
 
 	// Run's own, and before it open's.
 	problems []mapping.Problem // of the folder when it could last be read
 	told     map[string]bool   // problems that were logged and stand
+	unkept   string            // fingerprint of the set that could not be archived, as was logged
 	store    *changelog.StateStore
 	saved    map[string]changelog.SavedMapping // on the state topic when the process started
 
@@ -121,13 +123,13 @@ func (m *mappings) follow(ctx context.Context, events <-chan fsnotify.Event, los
 			notice()
 		case <-quiet.C:
 			latest = time.Time{}
-			m.reload(swap)
+			m.reload(ctx, swap)
 		case <-tick.C:
 			if blind = m.watch(watch, blind); latest.IsZero() {
-				m.reload(swap)
+				m.reload(ctx, swap)
 			}
 		case <-hup:
-			if !m.reload(swap) {
+			if !m.reload(ctx, swap) {
 				m.log.Info("mappings read on SIGHUP: nothing to change", "fingerprint", m.today().set.Fingerprint())
 			}
 		}
@@ -144,9 +146,12 @@ func (m *mappings) watch(watch func() error, blind bool) bool {
 }
 
 // reload reads the folder and puts in force what is good in it. It reports whether anything changed.
-func (m *mappings) reload(swap func(*mapping.Set)) bool {
+func (m *mappings) reload(ctx context.Context, swap func(*mapping.Set)) bool {
 	before := m.today().set
 	set, problems, err := before.Reload(m.dir)
+	if set != before && !m.keep(ctx, set) {
+		return false
+	}
 	if err != nil {
 		problems = append(slices.Clone(m.problems), m.folderFails(err))
 	} else {
@@ -169,6 +174,27 @@ func (m *mappings) reload(swap func(*mapping.Set)) bool {
 	slices.Sort(teams)
 	m.log.Info("mappings reloaded", "fingerprint", set.Fingerprint(), "before", before.Fingerprint(), "teams", slices.Compact(teams), "files", files)
 	return true
+}
+
+// keep archives a set that is to come into force. It reports whether it may: what is issued under a set that stands nowhere could not be
+// issued again. Until then the set before stays in force, and the folder is read again before long.
+func (m *mappings) keep(ctx context.Context, set *mapping.Set) bool {
+	if m.archive == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, archiveTimeout)
+	defer cancel()
+	err := m.archive.keep(ctx, set, nil)
+	if err == nil {
+		m.unkept = ""
+		return true
+	}
+	if m.unkept != set.Fingerprint() && !errors.Is(err, context.Canceled) {
+		m.unkept = set.Fingerprint()
+		m.log.Error("the mappings folder changed, and the new set cannot be written down: what was in force before stays, and it is tried again",
+			"fingerprint", set.Fingerprint(), "in_force", m.today().set.Fingerprint(), "error", err, "every", reloadPoll)
+	}
+	return false
 }
 
 func (m *mappings) folderFails(err error) mapping.Problem {

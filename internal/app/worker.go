@@ -136,6 +136,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	defer state.Close()
+	mappings.archive = newArchive(w.Config.Kafka.Group, w.Config.Cache.MaxTTL, state, w.Log)
 	if err := mappings.open(ctx, state); ctx.Err() != nil {
 		return nil
 	} else if err != nil {
@@ -147,6 +148,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	defer ring.rings.start(ctx)()
+	opts.Archive = issuedMappings{mappings.archive}
 	opts.Snapshots = pipeline.NewSnapshots(ring, w.mapper(mappings.today().set))
 	defer mappings.start(ctx, w.Hup, func(s *mapping.Set) { opts.Snapshots.SetMapper(w.mapper(s)) })()
 	dead, err := changelog.OpenDeadLetter(kafka, names.DeadLetter)
