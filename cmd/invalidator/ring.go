@@ -13,6 +13,7 @@ import (
 
 type ringCmd struct {
 	Locate ringLocateCmd `cmd:"" help:"Say which shard owns each key and where its copies are."`
+	Verify ringVerifyCmd `cmd:"" help:"Compare the ring with where the application keeps its keys."`
 }
 
 type ringLocateCmd struct {

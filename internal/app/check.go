@@ -15,6 +15,7 @@ import (
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
 	"invalidator/mapping"
+	"invalidator/sink"
 )
 
 // Finding is one result of a check: what is wrong, and where.
@@ -116,7 +117,7 @@ func checkCache(ctx context.Context, c *config.Config, log *slog.Logger) []Findi
 	if err != nil {
 		return failed("ring", err)
 	}
-	var out []Finding
+	out := elsewhere(topology.Record())
 	for _, node := range topology.Nodes() {
 		d := net.Dialer{Timeout: dialTimeout}
 		conn, err := d.DialContext(ctx, "tcp", node)
@@ -126,6 +127,25 @@ func checkCache(ctx context.Context, c *config.Config, log *slog.Logger) []Findi
 			continue
 		}
 		conn.Close()
+	}
+	return out
+}
+
+// strays says what each of a record's elsewhere puts at risk, and what to do.
+var strays = map[string]string{
+	sink.ElsewhereEject: "twemproxy takes a server that fails out of its ring, so that its keys get copies on others; when it is back, those stay there " +
+		"until they expire, and are read again at its next failure: deletes do not reach them (set auto_eject_hosts: false, or let what is read of a server that stands in expire within seconds)",
+	sink.ElsewhereGutter: "a gutter pool has copies while a server fails, of keys that the ring places elsewhere: deletes do not reach them, and while the gutter is in use readers " +
+		"see values as old as its expiry (keep that at a few seconds)",
+	sink.ElsewhereFailover: "mcrouter or a client goes to another server while one fails, and leaves copies there: deletes do not reach them, and at the next failure they are read again " +
+		"(fail to a miss in place of another server, or give what is written there an expiry of seconds: failover_exptime)",
+}
+
+// elsewhere names what, by the record, puts copies where no ring says.
+func elsewhere(r *sink.Record) []Finding {
+	var out []Finding
+	for _, e := range r.Elsewhere {
+		out = append(out, Finding{string(cdc.SeverityWarning), "ring", e + ": " + strays[e]})
 	}
 	return out
 }
