@@ -217,7 +217,7 @@ func (s *State) BadRecord(key string, e Entry, err error) error {
 	return &RecordError{s.Topic, key, e.Location, err}
 }
 
-// StateKey joins parts with '/'; a part's own '/' is percent-encoded. "process/<id>", "ring/<epoch>",
+// StateKey joins parts with '/'; a part's own '/' is percent-encoded. "process/<id>", "ring/<fleet>/<epoch>",
 // "partition/<topic>/<partition>/<generation>".
 func StateKey(parts ...string) string {
 	escaped := make([]string, len(parts))

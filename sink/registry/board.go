@@ -107,28 +107,35 @@ func (b *board) Feed(s Saved) {
 
 // put publishes what is known, once there is a ring in it.
 func (b *board) put() {
+	old, now, err := b.swap()
+	switch {
+	case err != nil:
+		b.log.Error("registry: the last good ring stays in use", "err", err)
+	case now != nil && (old == nil || old.Topology.Epoch() != now.Topology.Epoch()):
+		b.log.Info("registry: a ring record is in use", "epoch", now.Topology.Epoch(), "nodes", len(now.Topology.Nodes()),
+			"resizing", now.Topology.HasPrevious(), "former_records", len(now.Sights)-1)
+	}
+}
+
+// swap is put without a word. now is nil where there is no ring yet.
+func (b *board) swap() (old, now *View, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.past.today() == nil {
-		return
+		return nil, nil, nil
 	}
-	now := time.Now()
-	if err := b.past.settle(now, b.opts); err != nil {
-		b.log.Error("registry: the last good ring stays in use", "err", err)
-		return
+	at := time.Now()
+	if err := b.past.settle(at, b.opts); err != nil {
+		return nil, nil, err
 	}
-	v := &View{
-		Topology: b.past.topology, Hot: b.hot.settle(now), Confirmed: b.confirmed, Carried: b.past.carried(b.opts),
+	now = &View{
+		Topology: b.past.topology, Hot: b.hot.settle(at), Confirmed: b.confirmed, Carried: b.past.carried(b.opts),
 		Sights: b.past.sights[:len(b.past.sights):len(b.past.sights)],
 	}
-	old := b.view.Swap(v)
-	if old == nil || old.Topology.Epoch() != v.Topology.Epoch() {
-		b.log.Info("registry: a ring record is in use", "epoch", v.Topology.Epoch(), "nodes", len(v.Topology.Nodes()),
-			"resizing", v.Topology.HasPrevious(), "former_records", len(v.Sights)-1)
-	}
-	if old == nil {
+	if old = b.view.Swap(now); old == nil {
 		close(b.ready)
 	}
 	close(b.changed)
 	b.changed = make(chan struct{})
+	return old, now, nil
 }
