@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,7 @@ import (
 type ledger struct {
 	revision *atomic.Uint64                      // of what the partition keeps: raised with every change
 	owing    atomic.Pointer[map[string]struct{}] // nodes whose debt is open; never changed in place, nil for none
-	due      atomic.Int64                        // debts that a pass can pay
+	due      [passKinds]atomic.Int64             // debts that a pass can pay
 	closings atomic.Int64                        // how often a debt was closed
 	wide     atomic.Int64                        // debts that are not of a node
 
@@ -52,13 +51,14 @@ func (l *ledger) openNodes() map[string]struct{} {
 // gather makes openNodes and the counts anew. It is called under the lock when a debt came, went, opened or closed.
 func (l *ledger) gather() {
 	var open map[string]struct{}
-	var due, wide int64
+	var due [passKinds]int64
+	var wide int64
 	for id, d := range l.mu.debts {
 		if id.kind != KindNode {
 			wide++
 		}
 		if !d.open() {
-			due++
+			due[passOf(id.kind)]++
 		} else if id.kind == KindNode {
 			if open == nil {
 				open = map[string]struct{}{}
@@ -66,7 +66,9 @@ func (l *ledger) gather() {
 			open[id.name] = struct{}{}
 		}
 	}
-	l.due.Store(due)
+	for k := range due {
+		l.due[k].Store(due[k])
+	}
 	l.wide.Store(wide)
 	if open == nil {
 		l.owing.Store(nil)
@@ -262,14 +264,24 @@ func (l *ledger) forget(named func(node string) bool) (gone []string) {
 	return gone
 }
 
-// list is for the state record, in order.
-func (l *ledger) list() []Debt {
+// all are the debts as they are now, in no order.
+func (l *ledger) all() []debt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]Debt, 0, len(l.mu.debts))
-	for d := range maps.Values(l.mu.debts) {
-		all = append(all, d.record())
+	ds := make([]debt, 0, len(l.mu.debts))
+	for _, d := range l.mu.debts {
+		ds = append(ds, *d)
 	}
-	slices.SortFunc(all, byID)
-	return all
+	return ds
+}
+
+// list is for the state record, in order.
+func (l *ledger) list() []Debt {
+	ds := l.all()
+	records := make([]Debt, len(ds))
+	for i := range ds {
+		records[i] = ds[i].record()
+	}
+	slices.SortFunc(records, byID)
+	return records
 }

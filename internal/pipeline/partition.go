@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ type partition struct {
 	pause   time.Duration // between the last two tries
 	waits   waiting
 	passes  passes
+	seen    *sink.Topology // that debts were looked at under
 
 	revision atomic.Uint64 // of what is kept beside the watermark
 	mark     atomic.Int64  // the watermark
@@ -99,6 +101,7 @@ func (p *partition) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		p.live.settle(ctx)
+		p.look()
 		p.hear()
 		p.pay(ctx)
 		more, err := p.step(ctx)
@@ -125,7 +128,7 @@ func (p *partition) begin(ctx context.Context) bool {
 	for told := false; ; told = true {
 		changed := p.w.opts.Snapshots.Changed()
 		v := p.w.opts.Snapshots.Current().View
-		if v.Topology.Epoch() >= p.least.Epoch && v.Hot.Revision() >= p.least.HotRevision {
+		if v.Topology.Epoch() >= p.least.Epoch && v.Hot.Covers(p.least.HotRevision) {
 			break
 		}
 		if !told {
@@ -264,6 +267,19 @@ func recordBytes(r *changelog.Record) int {
 		n += len(r.Headers[i].Key) + len(r.Headers[i].Value) + 40
 	}
 	return n
+}
+
+// look forgets what nodes owe that no ring record of the last cache.max_ttl names any more: what they held has expired.
+func (p *partition) look() {
+	today := p.w.opts.Snapshots.Current().View.Topology
+	if today == p.seen {
+		return
+	}
+	p.seen = today
+	gone := p.ledger.forget(func(node string) bool { _, named := slices.BinarySearch(today.Nodes(), node); return named })
+	for _, node := range gone {
+		p.w.log.Info("a node left the ring so long ago that what it owes has expired", "node", node, "topic", p.id.Topic, "partition", p.id.Number)
+	}
 }
 
 // hear closes the debts of nodes that have answered: what is issued from now on goes to them again.

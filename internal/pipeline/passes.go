@@ -17,7 +17,14 @@ const (
 	passKinds = int(iota)
 )
 
-func (k passKind) pays(kind string) bool { return (kind == KindStorm) == (k == payStorms) }
+func passOf(kind string) passKind {
+	if kind == KindStorm {
+		return payStorms
+	}
+	return payDebts
+}
+
+func (k passKind) pays(kind string) bool { return passOf(kind) == k }
 
 func (k passKind) String() string { return [...]string{"debts", "storms"}[k] }
 
@@ -58,7 +65,7 @@ func (p *partition) pay(ctx context.Context) {
 				continue
 			}
 		}
-		if p.ledger.due.Load() == 0 || p.draining.Load() || now.Before(ps.again[k]) {
+		if p.ledger.due[k].Load() == 0 || p.draining.Load() || now.Before(ps.again[k]) {
 			continue
 		}
 		if taken := p.ledger.closed(k.pays); len(taken) > 0 {
@@ -104,11 +111,11 @@ func laneOf(d *debt, t *sink.Topology) sink.Lane {
 // passesIdle is how long no pass is to begin.
 func (p *partition) passesIdle() time.Duration {
 	d := time.Hour
-	if p.ledger.due.Load() == 0 || p.draining.Load() {
+	if p.draining.Load() {
 		return d
 	}
 	for k, r := range p.passes.running {
-		if r == nil {
+		if r == nil && p.ledger.due[k].Load() > 0 {
 			d = min(d, time.Until(p.passes.again[k]))
 		}
 	}

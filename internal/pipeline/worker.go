@@ -135,6 +135,11 @@ func New(opts Options) (*Worker, error) {
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
 		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading)}
+	if opts.Registerer != nil {
+		if err := opts.Registerer.Register(newOwedCollector(w)); err != nil {
+			return nil, fmt.Errorf("registering a worker's metrics: %w", err)
+		}
+	}
 	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
 	return w, nil
 }

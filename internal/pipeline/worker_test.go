@@ -303,6 +303,8 @@ type rig struct {
 
 	refresher *fakeRefresher
 	flusher   *fakeFlusher
+	past      *fakeLog
+	archive   *fakeArchive
 }
 
 const plainRing = `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[{"addr":"n2:1","zone":"b"}]}]}`
@@ -330,12 +332,12 @@ func newRigOf(t testing.TB, file string) *rig {
 	if mapping.HasErrors(problems) {
 		t.Fatal(problems)
 	}
-	r := &rig{nodes: &fakeNodes{held: map[string]bool{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, flusher: &fakeFlusher{}, group: &fakeGroup{}, views: &views{}}
+	r := &rig{nodes: newFakeNodes(), past: &fakeLog{}, archive: &fakeArchive{sets: map[string]mapping.Mapper{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, flusher: &fakeFlusher{}, group: &fakeGroup{}, views: &views{}}
 	r.views.store(view(t, plainRing, nil))
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	w, err := New(Options{
 		Sources:   []*Source{{Name: "shop", Pattern: changelog.ChangeTopics("shop"), Decode: envelope.Config{Format: envelope.Auto}}},
-		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Refresher: r.refresher, Flusher: r.flusher, Gaps: r.gaps,
+		Snapshots: NewSnapshots(r.views, set), Deleter: r.nodes, Parker: r.parker, Refresher: r.refresher, Flusher: r.flusher, Gaps: r.gaps, Past: r.past, Archive: r.archive,
 		Settle: settle, Log: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -343,6 +345,7 @@ func newRigOf(t testing.TB, file string) *rig {
 	}
 	w.group = r.group
 	r.w = w
+	r.nodes.told = w.NodeTurned
 	t.Cleanup(func() { w.stop(w.all()...) })
 	return r
 }
@@ -360,15 +363,24 @@ func view(t testing.TB, record string, hot map[string]int) *registry.View {
 	return &registry.View{Topology: topology, Hot: sink.NewHotKeys(1, hot)}
 }
 
-func (r *rig) send(offset int64, c *cdc.RowChange) {
+func (r *rig) send(offset int64, c *cdc.RowChange) { r.sendAt(offset, c, time.Now()) }
+
+// sendAt is send of a record that was appended then.
+func (r *rig) sendAt(offset int64, c *cdc.RowChange, at time.Time) {
 	key, value, err := envelope.Encode(c, envelope.Options{}, nil)
 	if err != nil {
 		panic(err)
 	}
-	r.sendRaw(changelog.Record{Offset: offset, Key: key, Value: value})
+	r.sendRaw(changelog.Record{Offset: offset, Time: at, Key: key, Value: value})
 }
 
-func (r *rig) sendRaw(rec changelog.Record) { r.w.Records(users, []changelog.Record{rec}) }
+func (r *rig) sendRaw(rec changelog.Record) {
+	if rec.Time.IsZero() {
+		rec.Time = time.Now()
+	}
+	r.past.add(rec)
+	r.w.Records(users, []changelog.Record{rec})
+}
 
 func (r *rig) wantMark(t *testing.T, want int64) {
 	t.Helper()
@@ -387,65 +399,6 @@ func update(id, before, after string) *cdc.RowChange {
 		Source: "shop", Connector: cdc.MySQL, TableID: cdc.TableID{Schema: "shop", Table: "users"}, Op: cdc.Update,
 		Columns: userColumns, Before: row(before), After: row(after), CommitTime: time.Now(),
 	}
-}
-
-// fakeNodes acknowledges everything at once, but for the nodes that are held.
-type fakeNodes struct {
-	refuse atomic.Bool
-	mu     sync.Mutex
-	held   map[string]bool
-	seen   []string
-	waits  []func()
-}
-
-func (n *fakeNodes) Delete(_ context.Context, _ sink.Lane, c sink.Copy, w sink.Waiter) error {
-	return n.see("", c, w)
-}
-
-func (n *fakeNodes) MarkStale(_ context.Context, _ sink.Lane, c sink.Copy, ttl time.Duration, w sink.Waiter) error {
-	return n.see(" stale "+ttl.String(), c, w)
-}
-
-func (n *fakeNodes) Probe(node string, w sink.Waiter) { w.Acked(sink.Copy{Node: node}, nil) }
-
-func (n *fakeNodes) see(what string, c sink.Copy, w sink.Waiter) error {
-	node := c.Node[:len(c.Node)-2]
-	var err error
-	if n.refuse.Load() {
-		err = &sink.RefusedError{Copy: c, Answer: "CLIENT_ERROR"}
-	}
-	n.mu.Lock()
-	n.seen = append(n.seen, node+" "+c.Key+what)
-	held := n.held[node]
-	if held {
-		n.waits = append(n.waits, func() { w.Acked(c, err) })
-	}
-	n.mu.Unlock()
-	if !held {
-		w.Acked(c, err)
-	}
-	return nil
-}
-
-func (n *fakeNodes) hold(node string, on bool) {
-	n.mu.Lock()
-	n.held[node] = on
-	waits := n.waits
-	n.waits = nil
-	n.mu.Unlock()
-	for _, f := range waits {
-		f()
-	}
-}
-
-// take returns the distinct deletes and stale marks since the last take, sorted.
-func (n *fakeNodes) take() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := n.seen
-	n.seen = nil
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 type fakeParker struct {
@@ -504,9 +457,19 @@ func (f *fakeRefresher) take() []changelog.RefreshRequest {
 	return got
 }
 
-type fakeGaps struct{ losses []changelog.Loss }
+type fakeGaps struct {
+	mu     sync.Mutex
+	losses []changelog.Loss
+	fail   int // so many times more
+}
 
 func (g *fakeGaps) Record(_ context.Context, _ string, l changelog.Loss) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fail > 0 {
+		g.fail--
+		return errors.New("the broker is away")
+	}
 	g.losses = append(g.losses, l)
 	return nil
 }
