@@ -89,8 +89,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return w.work(ctx, kafka, watchedRing{watcher, rings}, mappings, pipeline.Options{
 			Sources: sources, Deleter: deleter,
 			Classic: memcache.Protocol(w.Config.Cache.Protocol) == memcache.Classic,
-			Settle:  w.Config.Cache.Settle, Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
-		}, starts)
+			Settle:  w.Config.Cache.Settle, MaxLag: w.Config.Cache.Node.MaxLag, MaxTTL: w.Config.Cache.MaxTTL, Window: w.Config.Replay.Window,
+			Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
+		}, client.OnOff, starts)
 	})
 	return eg.Wait()
 }
@@ -126,7 +127,8 @@ func (r watchedRing) open(ctx context.Context, state *changelog.StateStore) erro
 	}
 }
 
-func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watchedRing, mappings *mappings, opts pipeline.Options, starts []changelog.Start) error {
+// work is Run once its parts are made. onOff has a function told of nodes that leave the live path, and of those that are back.
+func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watchedRing, mappings *mappings, opts pipeline.Options, onOff func(func(string, bool)), starts []changelog.Start) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -174,11 +176,18 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	defer book.Close()
+	past, err := changelog.OpenLog(kafka)
+	if err != nil {
+		return err
+	}
+	defer past.Close()
+	opts.Past = past
 	opts.Parker, opts.Refresher, opts.Gaps, opts.Flusher = dead, refresher, gapRecorder{book, w.Config, mappings}, newFlusher(requests, names.Control)
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
 	}
+	onOff(worker.NodeTurned)
 	defer self.start(ctx)()
 	defer inBackground(ctx, func(ctx context.Context) {
 		watchTopics(ctx, w.Config, func() *mapping.Set { return mappings.today().set }, w.Log, topicsEvery)
@@ -189,6 +198,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
 	err = worker.Run(ctx, changelog.NewGroup(changelog.GroupOptions{
 		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
+		Readable: pipeline.Readable,
 	}))
 	w.Log.Info("worker stopped")
 	return err
