@@ -20,13 +20,17 @@ type budget struct {
 // waitingPart is the part, in quarters, that lanes which wait for room may fill: the rest is for Live, which does not.
 const waitingPart = 3
 
-// reserve takes size bytes, unless more than limit would be held.
+// reserve takes size bytes, unless more than limit would be held. The first entry is taken whatever its size.
 func (b *budget) reserve(size int, limit int64) bool {
-	if b.held.Add(int64(size)) <= limit {
-		return true
+	for {
+		held := b.held.Load()
+		if held > 0 && held+int64(size) > limit {
+			return false
+		}
+		if b.held.CompareAndSwap(held, held+int64(size)) {
+			return true
+		}
 	}
-	b.release(size)
-	return false
 }
 
 // forWaiting is the limit of the lanes that wait for room.
@@ -34,7 +38,8 @@ func (b *budget) forWaiting() int64 { return b.limit / 4 * waitingPart }
 
 // release gives bytes back.
 func (b *budget) release(size int) {
-	if b.held.Add(-int64(size)) < b.forWaiting() && b.low.Load() {
+	b.held.Add(-int64(size))
+	if b.low.Load() {
 		b.wake()
 	}
 }
@@ -49,18 +54,14 @@ func (b *budget) wake() {
 	b.low.Store(false)
 }
 
-// awaitRoom returns what is closed when there may be room for the lanes that wait.
+// awaitRoom returns what the next release closes. Who calls it looks once more for room before waiting: a release that came
+// earlier closes nothing.
 func (b *budget) awaitRoom() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.room == nil {
 		b.mu.room = make(chan struct{})
 	}
-	room := b.mu.room
 	b.low.Store(true)
-	if b.held.Load() < b.forWaiting() { // released before low was seen
-		close(b.mu.room)
-		b.mu.room = nil
-	}
-	return room
+	return b.mu.room
 }

@@ -48,12 +48,12 @@ func (n *node) leave(why string) {
 	}
 }
 
-// shed makes room for size bytes: it takes the node off whose queue holds most. It returns false where no queue holds anything.
-func (c *Client) shed(size int) bool {
+// shed makes room for size bytes: it takes the node off whose queue holds most.
+func (c *Client) shed(size int) {
 	c.shedding.Lock() // one after the other: the first may have made room enough
 	defer c.shedding.Unlock()
 	if c.budget.held.Load()+int64(size) <= c.budget.limit {
-		return true
+		return
 	}
 	var fullest *node
 	most := 0
@@ -62,11 +62,9 @@ func (c *Client) shed(size int) bool {
 			fullest, most = n, held
 		}
 	}
-	if fullest == nil {
-		return false
+	if fullest != nil { // else what is held is on its way into a queue
+		fullest.leave(fmt.Sprintf("the queues of all nodes hold their bound (%d bytes), and its own holds most", c.budget.limit))
 	}
-	fullest.leave(fmt.Sprintf("the queues of all nodes hold their bound (%d bytes), and its own holds most", c.budget.limit))
-	return true
 }
 
 // held is what the node's queue holds, in bytes.

@@ -79,34 +79,25 @@ const lowerPart = 8
 // push queues a delete. Where there is no room it does not: it returns what is closed when there may be, or an error where the
 // node is off, or goes off for it.
 func (n *node) push(e *entry) (room <-chan struct{}, err error) {
-	size, live := e.size(), e.lane == sink.Live
-	if live {
-		for !n.client.budget.reserve(size, n.client.budget.limit) {
-			if !n.client.shed(size) { // it is larger than the bound itself
-				n.client.budget.held.Add(int64(size))
-				break
-			}
+	size, b := e.size(), &n.client.budget
+	if e.lane == sink.Live {
+		for !b.reserve(size, b.limit) {
+			n.client.shed(size)
 		}
-	} else if !n.client.budget.reserve(size, n.client.budget.forWaiting()) && !n.reserveAlone(e, size) {
-		room := n.client.budget.awaitRoom()
-		return room, n.offError()
+	} else if !b.reserve(size, b.forWaiting()) {
+		room := b.awaitRoom()
+		if !b.reserve(size, b.forWaiting()) {
+			return room, n.offError()
+		}
 	}
 	used, room, err := n.enqueue(e)
 	if used < size {
-		n.client.budget.release(size - used)
+		b.release(size - used)
 	}
 	if used > 0 {
 		signal(n.wake)
 	}
 	return room, err
-}
-
-// reserveAlone takes the room of an entry that is larger than the bound, where nothing else is held.
-func (n *node) reserveAlone(e *entry, size int) bool {
-	if int64(size) <= n.client.budget.forWaiting() || !n.client.budget.held.CompareAndSwap(0, int64(size)) {
-		return false
-	}
-	return true
 }
 
 // enqueue returns how many bytes of the bounds the entry holds: 0 where it is not queued.

@@ -24,13 +24,15 @@ type wire struct {
 
 // wireNode is one node there. The zero value answers at once.
 type wireNode struct {
-	ip      netip.Addr
+	ip      netip.Addr    // that a connection leads to
+	names   []netip.Addr  // that its name has
 	dead    bool          // nothing is answered, and connecting takes until its time is up
 	refuse  bool          // connecting fails at once
 	delay   time.Duration // of each answer
 	open    int           // connections
 	opened  int           // connections that ever were
 	asked   int           // exchanges, without those of a connect
+	part    int           // so many of a batch are answered, and then the connection fails; 0: all
 	stuck   string        // a key whose exchange is never answered
 	written [][]string    // the keys of each exchange that was answered
 }
@@ -55,6 +57,14 @@ func (w *wire) get(addr string) wireNode {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return *w.node(addr)
+}
+
+// client is one whose far side is the wire.
+func (w *wire) client(opts Options) *Client {
+	c := New(opts, discard)
+	c.open = w.open
+	c.lookup = func(ctx context.Context, name string) ([]netip.Addr, error) { return w.get(name).names, nil }
+	return c
 }
 
 // open is Client.open's stand-in.
@@ -100,6 +110,9 @@ func (l *wireLink) exchange(batch []entry, _ bool) (int, error) {
 			return 0, net.ErrClosed
 		}
 	}
+	if n.part > 0 && n.part < len(batch) {
+		return n.part, errors.New("connection reset")
+	}
 	l.wire.set(l.addr, func(n *wireNode) { n.written = append(n.written, keys) })
 	return len(batch), nil
 }
@@ -120,8 +133,7 @@ func bubble(t *testing.T, opts Options, f func(t *testing.T, c *Client, w *wire,
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := new(wire)
-		c := New(opts, slog.New(slog.DiscardHandler))
-		c.open = w.open
+		c := w.client(opts)
 		var mu sync.Mutex
 		var turns []turn
 		began := time.Now()
@@ -171,6 +183,8 @@ func checkOff(t *testing.T, err error, node, why string) {
 		t.Fatalf("got %v, want that %s is off: %s", err, node, why)
 	}
 }
+
+var discard = slog.New(slog.DiscardHandler)
 
 const lag = 2 * time.Second
 
