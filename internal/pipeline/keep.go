@@ -19,7 +19,7 @@ func (p *partition) keep() changelog.Kept {
 	var k changelog.Kept
 	s.Journal, k.Journal, k.Drop = p.journal.kept()
 	s.Issued.Epoch, s.Issued.HotRevision = p.journal.greatest()
-	s.Acted = s.Issued
+	s.Acted = Sight{s.Issued.Epoch, p.hot.acted.Load()}
 	k.State = s.encode()
 	return k
 }

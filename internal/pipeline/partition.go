@@ -35,6 +35,7 @@ type partition struct {
 	ledger  *ledger
 	journal *journal
 	least   Sight // nothing is issued under less
+	fresh   bool  // nobody issued anything that is committed
 	live    *track
 
 	// The goroutine's own.
@@ -47,6 +48,7 @@ type partition struct {
 	waits   waiting
 	passes  passes
 	seen    *sink.Topology // that debts were looked at under
+	hot     hotSight
 
 	revision atomic.Uint64 // of what is kept beside the watermark
 	mark     atomic.Int64  // the watermark
@@ -72,7 +74,7 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 	if err != nil {
 		return nil, err
 	}
-	p := &partition{id: id, source: s, w: w, least: state.Issued, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &partition{id: id, source: s, w: w, least: state.Issued, fresh: was.State == nil, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	p.ledger = newLedger(&p.revision, state.Debts)
 	p.journal = newJournal(&p.revision, w.opts.Window, w.opts.MaxTTL)
 	p.journal.mu.epoch, p.journal.mu.revision = state.Issued.Epoch, state.Issued.HotRevision
@@ -80,6 +82,7 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 		return nil, err
 	}
 	p.live = newTrack(p, w.flight, p.wake, start)
+	p.hot.acted.Store(state.Acted.HotRevision)
 	p.mark.Store(start)
 	p.taken.Store(start)
 	return p, nil
@@ -100,6 +103,7 @@ func (p *partition) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		changed := p.w.opts.Snapshots.Changed()
 		p.live.settle(ctx)
 		p.look()
 		p.hear()
@@ -117,6 +121,7 @@ func (p *partition) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-p.wake:
+		case <-changed:
 		case <-timer.C:
 		}
 	}
@@ -129,6 +134,10 @@ func (p *partition) begin(ctx context.Context) bool {
 		changed := p.w.opts.Snapshots.Changed()
 		v := p.w.opts.Snapshots.Current().View
 		if v.Topology.Epoch() >= p.least.Epoch && v.Hot.Covers(p.least.HotRevision) {
+			if p.fresh {
+				p.hot.seen = v.Hot
+				p.hot.acted.Store(v.Hot.Revision())
+			}
 			break
 		}
 		if !told {
@@ -269,9 +278,11 @@ func recordBytes(r *changelog.Record) int {
 	return n
 }
 
-// look forgets what nodes owe that no ring record of the last cache.max_ttl names any more: what they held has expired.
+// look takes in what the registry says now. It forgets what nodes owe that no ring record of the last cache.max_ttl names any more: what they held has expired.
 func (p *partition) look() {
-	today := p.w.opts.Snapshots.Current().View.Topology
+	view := p.w.opts.Snapshots.Current().View
+	p.hot.look(p, view.Hot)
+	today := view.Topology
 	if today == p.seen {
 		return
 	}

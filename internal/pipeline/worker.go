@@ -99,6 +99,7 @@ type Worker struct {
 	flight  *budget // changes on live paths
 	passing *budget // changes of passes
 	slots   *slots  // passes that read
+	hot     *hotWork
 
 	mu struct {
 		sync.Mutex
@@ -135,6 +136,7 @@ func New(opts Options) (*Worker, error) {
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
 		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading)}
+	w.hot = newHotWork(w)
 	if opts.Registerer != nil {
 		if err := opts.Registerer.Register(newOwedCollector(w)); err != nil {
 			return nil, fmt.Errorf("registering a worker's metrics: %w", err)
@@ -147,8 +149,14 @@ func New(opts Options) (*Worker, error) {
 // Run works as a member of g until ctx ends, then drains what was begun, commits and leaves.
 func (w *Worker) Run(ctx context.Context, g *changelog.Group) error {
 	w.group = g
-	defer func() { w.stop(w.all()...) }()
+	defer w.close()
 	return g.Run(ctx, w)
+}
+
+// close ends all that runs.
+func (w *Worker) close() {
+	w.stop(w.all()...)
+	w.hot.close()
 }
 
 // Assign implements changelog.Consumer.

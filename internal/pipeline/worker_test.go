@@ -346,7 +346,7 @@ func newRigOf(t testing.TB, file string) *rig {
 	w.group = r.group
 	r.w = w
 	r.nodes.told = w.NodeTurned
-	t.Cleanup(func() { w.stop(w.all()...) })
+	t.Cleanup(w.close)
 	return r
 }
 
