@@ -6,9 +6,9 @@ import "hash/maphash"
 // counted on for ever: what has left the queue needs no removal, since its place is before the queue's. So a delete costs a hash and one
 // look, where a map of keys would cost an insert and a removal.
 //
-// A place is kept modulo 2^32. One that seems to be in the queue again is harmless: the key there is compared.
+// A place is kept modulo 2^31. One that seems to be in the queue again is harmless: the key there is compared.
 type index struct {
-	slots []uint32 // place + 1; 0: never used. Their number is a power of two
+	slots []uint32 // twice the place, plus 1; 0: never used. Their number is a power of two
 	used  int      // slots that are not 0
 }
 
@@ -32,10 +32,10 @@ func (x *index) find(key string, queue []entry, head int, base uint32) int {
 				free = int(i)
 				x.used++
 			}
-			x.slots[free] = base + uint32(len(queue)) + 1
+			x.slots[free] = (base+uint32(len(queue)))<<1 | 1
 			return -1
 		}
-		at := int(place - 1 - base)
+		at := int((place>>1 - base) << 1 >> 1)
 		switch {
 		case at < head || at >= len(queue):
 			if free < 0 {
@@ -65,7 +65,7 @@ func (x *index) rebuild(queue []entry, head int, base uint32) {
 		for x.slots[i] != 0 {
 			i = (i + 1) & mask
 		}
-		x.slots[i] = base + uint32(at) + 1
+		x.slots[i] = (base+uint32(at))<<1 | 1
 		x.used++
 	}
 }

@@ -113,6 +113,11 @@ func (n *node) check(now time.Time) (next time.Duration, crowded bool) {
 	} else {
 		n.mu.tried = 0
 	}
+	if n.idle() {
+		for l := range n.mu.lanes {
+			n.mu.lanes[l].trim()
+		}
+	}
 	if n.mu.on && n.idle() && now.Sub(n.mu.used) < idleWatch && now.Sub(n.mu.answered) >= watchEvery/2 {
 		n.mu.ping = true
 		signal(n.wake)

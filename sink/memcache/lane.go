@@ -11,15 +11,15 @@ type lane struct {
 	again []entry       // what a sender gave back: in front of queue
 	queue []entry       // queue[head:] waits for a sender
 	head  int           //
-	base  uint32        // the place of queue[0], modulo 2^32
+	base  uint32        // the place of queue[0], modulo 2^32: index knows its lower 31 bits
 	index index         // of queue[head:]
 	count int           // deletes without an answer, here or at a sender
 	bytes int           // what they hold
 	room  chan struct{} // closed when room appears; nil when nobody waits for it
 }
 
-// keptQueue is how many entries of room an empty lane keeps (a quarter of a MiB); what an outage made it grow beyond is given back.
-const keptQueue = 4096
+// keptQueue is how many entries of room a lane of an idle node keeps (64 KiB).
+const keptQueue = 1024
 
 func (l *lane) waits() bool { return len(l.again) > 0 || l.head < len(l.queue) }
 
@@ -73,6 +73,10 @@ func (l *lane) pop() {
 	}
 	l.base += uint32(len(l.queue))
 	l.queue, l.head = l.queue[:0], 0
+}
+
+// trim gives back the room of an empty lane that grew large.
+func (l *lane) trim() {
 	if cap(l.queue) > keptQueue {
 		l.queue, l.index = nil, index{}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -126,7 +125,12 @@ func (n *node) enqueue(e *entry) (used int, room <-chan struct{}, err error) {
 
 // idle says whether no delete is without an answer. It is called under the lock.
 func (n *node) idle() bool {
-	return !slices.ContainsFunc(n.mu.lanes[:], func(l lane) bool { return l.count > 0 })
+	for l := range n.mu.lanes { // by index: a lane is large
+		if n.mu.lanes[l].count > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // offError is nil while the node is on.
@@ -202,22 +206,22 @@ func (n *node) dequeue(slot int, b *batch, maxKeys, maxBytes int, classic bool) 
 	if !n.mu.on {
 		return false, false
 	}
-	keys, bytes := maxKeys, maxBytes
-	turn, lower := n.lower()
-	if lower {
+	if turn, ok := n.lower(); ok {
 		n.mu.batches++
-		if maxKeys >= lowerPart {
-			keys, bytes = maxKeys-maxKeys/lowerPart, maxBytes-maxBytes/lowerPart
-		} else if n.mu.batches%lowerPart == 0 {
-			keys = 0
+		keys, bytes := maxKeys-maxKeys/lowerPart, maxBytes-maxBytes/lowerPart
+		if maxKeys < lowerPart { // too few to be shared out: some batches are theirs
+			keys = maxKeys
+			if n.mu.batches%lowerPart == 0 {
+				keys = 0
+			}
+		}
+		n.fill(b, keys, bytes, classic)
+		if keys < maxKeys {
+			n.mu.turn = turn
+			n.fillFrom(turn, b, maxKeys, maxBytes, classic)
 		}
 	}
-	n.fill(b, keys, bytes, classic)
-	if lower {
-		n.mu.turn = turn
-		n.fillFrom(turn, b, maxKeys, maxBytes, classic)
-		n.fill(b, maxKeys, maxBytes, classic)
-	}
+	n.fill(b, maxKeys, maxBytes, classic)
 	s := &n.mu.slots[slot]
 	s.probes, n.mu.probes = n.mu.probes, nil
 	s.ping, n.mu.ping = n.mu.ping, false
@@ -234,9 +238,9 @@ func (n *node) dequeue(slot int, b *batch, maxKeys, maxBytes int, classic bool) 
 
 // lower returns the lane whose turn it is, of those that wait behind another. It is called under the lock.
 func (n *node) lower() (turn int, ok bool) {
-	first := slices.IndexFunc(n.mu.lanes[:], func(l lane) bool { return l.waits() })
-	if first < 0 {
-		return 0, false
+	first := 0
+	for first < sink.Lanes && !n.mu.lanes[first].waits() {
+		first++
 	}
 	for i := range sink.Lanes {
 		if l := (n.mu.turn + 1 + i) % sink.Lanes; l > first && n.mu.lanes[l].waits() {
