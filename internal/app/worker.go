@@ -198,7 +198,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
 	err = worker.Run(ctx, changelog.NewGroup(changelog.GroupOptions{
 		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
-		Readable: pipeline.Readable,
+		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID,
 	}))
 	w.Log.Info("worker stopped")
 	return err

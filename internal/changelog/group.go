@@ -102,6 +102,15 @@ type GroupOptions struct {
 	State  *StateStore
 	Names  Names
 
+	// InstanceID makes the member a static one: a restart within a session (6 s) gets its partitions back, and nothing moves. It does not
+	// leave when it stops, so that others take over after a session, as after a crash. No other process may have it. Empty: none.
+	InstanceID string
+
+	// Work is told the partitions of Names.Work that are ours, in order, whenever they change: each is a claim on the work of the names that
+	// WorkPartition gives it, which nobody else does. It returns when nothing is done any more for those that are gone. It may block for a second; no
+	// two calls come at once. Nothing is read of that topic, or committed. nil: no work is claimed.
+	Work func(owned []int32)
+
 	// Readable tells why what earlier owners left cannot be used: its partition stands still then, and is tried again. nil: all can.
 	Readable func(Restored) error
 }
@@ -145,6 +154,7 @@ type Group struct {
 		sync.Mutex
 		owned   map[Partition]*ownership
 		waiting map[Partition]*waiting // given to us, and none of owned
+		work    map[int32]bool         // partitions of Names.Work that are ours
 	}
 }
 
@@ -194,7 +204,7 @@ func (o *ownership) epochBelow(offset int64) int32 {
 // NewGroup checks nothing at the broker yet.
 func NewGroup(opts GroupOptions) *Group {
 	g := &Group{opts: opts, log: opts.Log, ready: make(chan struct{}), turn: make(chan struct{}, 1), restoring: make(chan struct{}, 1)}
-	g.mu.owned, g.mu.waiting = map[Partition]*ownership{}, map[Partition]*waiting{}
+	g.mu.owned, g.mu.waiting, g.mu.work = map[Partition]*ownership{}, map[Partition]*waiting{}, map[int32]bool{}
 	return g
 }
 
@@ -213,6 +223,7 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 		return fmt.Errorf("joining the group %s: %w", g.opts.Group, err)
 	}
 	g.cl, g.adm = cl, kadm.NewClient(cl)
+	cl.PauseFetchTopics(g.opts.Names.Work)
 	close(g.ready)
 
 	var wg sync.WaitGroup
@@ -239,10 +250,13 @@ func (g *Group) clientOptions(leaving context.Context) []kgo.Opt {
 	for i, s := range g.opts.Starts {
 		patterns[i] = WholeName(s.Pattern).String()
 	}
-	return []kgo.Opt{
+	if g.opts.Work != nil {
+		patterns = append(patterns, "^"+regexp.QuoteMeta(g.opts.Names.Work)+"$")
+	}
+	opts := []kgo.Opt{
 		kgo.ConsumerGroup(g.opts.Group),
 		kgo.ConsumeRegex(), kgo.ConsumeTopics(patterns...),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.Balancers(newEvenBalancer(g.opts.Names.Work)),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(heartbeat),
 		kgo.MetadataMaxAge(metadataAge), kgo.MetadataMinAge(500 * time.Millisecond),
 		kgo.FetchMaxPartitionBytes(fetchMaxPartition), kgo.FetchMaxBytes(fetchMax), kgo.FetchMaxWait(500 * time.Millisecond),
@@ -255,6 +269,10 @@ func (g *Group) clientOptions(leaving context.Context) []kgo.Opt {
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoke(leaving, m, true) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoke(leaving, m, false) }),
 	}
+	if g.opts.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(g.opts.InstanceID))
+	}
+	return opts
 }
 
 func (g *Group) pollLoop(ctx context.Context) {
@@ -267,6 +285,9 @@ func (g *Group) pollLoop(ctx context.Context) {
 		fs.EachError(func(topic string, p int32, err error) {
 			if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 				return
+			}
+			if errors.Is(err, kerr.FencedInstanceID) {
+				err = fmt.Errorf("%w (another process has this kafka.instance_id: each needs one of its own)", err)
 			}
 			g.log.Warn("fetching", "topic", topic, "partition", p, "error", err)
 			// A topic that was made again, and a partition whose commit could not be fetched: the client reads neither until it meets

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -46,12 +47,19 @@ func (g *Group) placeOf(p Partition, topicID string) place {
 // meanwhile, it is called again for the same partitions.
 func (g *Group) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	<-g.ready
-	logs, err := g.askLogs(ctx, offsets)
+	var work []int32
+	for n := range offsets[g.opts.Names.Work] {
+		offsets[g.opts.Names.Work][n] = kgo.NewOffset().At(0) // it is paused
+		work = append(work, n)
+	}
+	changes := maps.Clone(offsets)
+	delete(changes, g.opts.Names.Work)
+	logs, err := g.askLogs(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
 	came := map[Partition]*waiting{}
-	for t, ps := range offsets {
+	for t, ps := range changes {
 		for n, off := range ps {
 			p, id := Partition{t, n}, logs.ids[t]
 			was, commit := g.placeOf(p, id), off.EpochOffset()
@@ -80,6 +88,13 @@ func (g *Group) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Off
 			} // else it keeps the commit's epoch, and the client asks the leader whether it has what was committed
 		}
 	}
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	g.claim(work, true)
+	<-g.turn
 	g.holdBack(came)
 	g.restore(ctx, came)
 	return offsets, ctx.Err()
@@ -98,6 +113,9 @@ func (g *Group) askLogs(ctx context.Context, offsets map[string]map[int32]kgo.Of
 		topics = append(topics, t)
 	}
 	l := logs{ids: map[string]string{}}
+	if len(topics) == 0 { // it would be all
+		return l, nil
+	}
 	var some *kadm.ShardErrors
 	var err error
 	if l.starts, err = g.adm.ListStartOffsets(ctx, topics...); err != nil && !errors.As(err, &some) {
@@ -151,6 +169,7 @@ func (g *Group) assign(p Partition, at int64, o *ownership, was Restored) {
 func (g *Group) revoke(ctx context.Context, m map[string][]int32, commit bool) {
 	g.turn <- struct{}{}
 	defer func() { <-g.turn }()
+	g.claim(m[g.opts.Names.Work], false)
 	moved := func(p Partition) bool { return slices.Contains(m[p.Topic], p.Number) }
 	g.letGo(moved)
 	ps := g.ours(moved)

@@ -84,6 +84,7 @@ func def[T comparable](v *T, d T) {
 var (
 	sourceName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 	topicPrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`) // what Kafka takes, with room for schema and table
+	instanceID  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`) // what Kafka takes
 	slotName    = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)       // what Postgres takes
 )
 
@@ -103,6 +104,9 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	}
 	if !topicPrefix.MatchString(c.Kafka.TopicPrefix) {
 		add("kafka.topic_prefix", "topic_prefix %q (use letters, digits, '.', '_' and '-', at most 100)", c.Kafka.TopicPrefix)
+	}
+	if id := c.Kafka.InstanceID; id != "" && !instanceID.MatchString(id) {
+		add("kafka.instance_id", "instance_id %q (use letters, digits, '.', '_' and '-', at most 249)", id)
 	}
 	for _, n := range []struct {
 		path  string

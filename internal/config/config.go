@@ -18,6 +18,7 @@ type Kafka struct {
 	TLS         *TLS     `yaml:"tls"`          // absent: no TLS
 	SASL        *SASL    `yaml:"sasl"`         // absent: no authentication
 	Group       string   `yaml:"group"`        // the workers' consumer group; default "invalidator". The feeders of a source have <group>.feed.<source>
+	InstanceID  string   `yaml:"instance_id"`  // of a worker: a static member of its group, with a name that no other has; default none
 	TopicPrefix string   `yaml:"topic_prefix"` // of our own topics; default "invalidator"
 	Replication int      `yaml:"replication"`  // of topics that we make; default 0: three, or the number of brokers if fewer
 	Partitions  int      `yaml:"partitions"`   // of a change topic that we make; default 8

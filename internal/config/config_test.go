@@ -45,7 +45,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 	}
 	var spelled strings.Builder
 	for l := range strings.Lines(string(data)) {
-		for _, d := range []string{"group:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:"} {
+		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:"} {
 			if strings.Contains(l, "# "+d) && strings.HasPrefix(strings.TrimSpace(l), "# ") {
 				l = strings.Replace(l, "# ", "", 1)
 				break
@@ -95,6 +95,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"registry url", "sources:\n  - {name: s, topics: {pattern: a, format: avro, registry: {url: 'a:1'}}, first_start: latest}\n", `topics.registry.url "a:1" is not http`},
 		{"table of Debezium", "sources:\n  - {name: s, topics: {pattern: a, table: a.b}, first_start: latest}\n", `are for format unwrapped`},
 		{"topic prefix", "sources:\n  - {name: s, type: mysql, hosts: [a:1], user: u, include: [a.b], topic_prefix: 'a b'}\n", `c.yaml:2: source s: topic_prefix "a b"`},
+		{"instance id", "kafka: {instance_id: 'a b'}\n", `c.yaml:1: instance_id "a b"`},
 		{"own topic prefix", "kafka: {topic_prefix: 'a/b'}\n", `c.yaml:1: topic_prefix "a/b"`},
 		{"heartbeat", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], heartbeat: -1s}\n", `c.yaml:2: source s: heartbeat is -1s`},
 		{"slot", "sources:\n  - {name: s, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b], slot: Shop-1}\n", `c.yaml:2: source s: slot "Shop-1"`},
