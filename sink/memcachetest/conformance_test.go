@@ -18,10 +18,10 @@ type conversation struct {
 	lines []string
 }
 
-// conversations reads testdata/conversations.txt.
-func conversations(t *testing.T) (cases []conversation) {
+// conversations reads a file of testdata.
+func conversations(t *testing.T, file string) (cases []conversation) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/conversations.txt")
+	text, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +37,14 @@ func conversations(t *testing.T) (cases []conversation) {
 	return cases
 }
 
+const (
+	everything     = "conversations.txt"
+	authentication = "authentication.txt"
+)
+
 // conformance holds every conversation with the server that dial reaches.
-func conformance(t *testing.T, dial func(t *testing.T) net.Conn) {
-	for i, c := range conversations(t) {
+func conformance(t *testing.T, cases []conversation, dial func(t *testing.T) net.Conn) {
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSpeaker(dial(t), fmt.Sprintf("case%d", i))
@@ -129,7 +134,13 @@ func (s *speaker) learn(want, got string) bool {
 
 func TestConformance(t *testing.T) {
 	s := Start(t)
-	conformance(t, func(t *testing.T) net.Conn { return dial(t, s.Addr()) })
+	conformance(t, conversations(t, everything), func(t *testing.T) net.Conn { return dial(t, s.Addr()) })
+}
+
+func TestConformanceOfAuthentication(t *testing.T) {
+	s := Start(t)
+	s.RequireToken("invalidator", "secret")
+	conformance(t, conversations(t, authentication), func(t *testing.T) net.Conn { return dial(t, s.Addr()) })
 }
 
 func dial(t *testing.T, addr string) net.Conn {

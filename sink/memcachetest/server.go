@@ -26,7 +26,8 @@ type Server struct {
 	listener  net.Listener
 	store     *store
 	intercept atomic.Pointer[Intercept]
-	served    sync.WaitGroup // the accept loop and every connection
+	token     atomic.Pointer[string] // what a connection says first; nil: nothing
+	served    sync.WaitGroup         // the accept loop and every connection
 
 	mu struct {
 		sync.Mutex
@@ -127,13 +128,14 @@ type session struct {
 	store *store
 	in    *bufio.Reader
 	out   *bufio.Writer
+	token *string // what the client has to say first; nil: nothing any more
 }
 
 // errQuit ends a session whose client asked for it.
 var errQuit = errors.New("quit")
 
 func (s *Server) serve(conn net.Conn, number int) {
-	ses := &session{store: s.store, in: bufio.NewReaderSize(conn, lineLimit), out: bufio.NewWriter(conn)}
+	ses := &session{store: s.store, in: bufio.NewReaderSize(conn, lineLimit), out: bufio.NewWriter(conn), token: s.token.Load()}
 	for {
 		command, err := ses.next()
 		if err != nil {
@@ -177,6 +179,9 @@ func (ses *session) next() (string, error) {
 func (ses *session) run(command string) error {
 	command, _, _ = strings.Cut(command, "\x00") // as memcached does: what follows a NUL is not seen
 	words := strings.FieldsFunc(command, func(r rune) bool { return r == ' ' })
+	if ses.token != nil {
+		return ses.authenticate(words)
+	}
 	if len(words) == 0 {
 		return ses.answer("ERROR")
 	}
