@@ -31,6 +31,7 @@ type wireNode struct {
 	delay   time.Duration // of each answer
 	open    int           // connections
 	opened  int           // connections that ever were
+	most    int           // connections at once
 	asked   int           // exchanges, without those of a connect
 	part    int           // so many of a batch are answered, and then the connection fails; 0: all
 	stuck   string        // a key whose exchange is never answered
@@ -79,7 +80,7 @@ func (w *wire) open(ctx context.Context, addr string) (link, error) {
 		}
 		return nil, errors.New("i/o timeout")
 	}
-	w.set(addr, func(n *wireNode) { n.open++; n.opened++ })
+	w.set(addr, func(n *wireNode) { n.open++; n.opened++; n.most = max(n.most, n.open) })
 	return &wireLink{wire: w, addr: addr, ctx: ctx, ip: n.ip}, nil
 }
 
