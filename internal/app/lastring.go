@@ -37,12 +37,14 @@ type lastRings struct {
 	log         *slog.Logger
 	watcher     registry.Watcher
 
-	mu      sync.Mutex // guards what follows
-	store   *changelog.StateStore
-	rings   map[int64]bool // that stand on the topic
+	// Run's own, and before it open's: what the topic says, and whether it could not be asked.
 	hot     map[string]changelog.SavedHot
 	newest  changelog.SavedNewest
 	failing bool
+
+	mu    sync.Mutex // guards what follows, which keep uses from the watcher's goroutine
+	store *changelog.StateStore
+	rings map[int64]bool // epochs that stand on the topic
 }
 
 func newLastRings(fleet string, log *slog.Logger) *lastRings {
@@ -144,9 +146,10 @@ func (l *lastRings) saved(st *changelog.State) registry.Saved {
 	if err := errors.Join(bad...); err != nil {
 		l.log.Error("some of the ring records and hot keys that workers have seen cannot be read: copies under them are not deleted until the registry shows them", "error", err)
 	}
+	l.hot, l.newest = hot, newest
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rings, l.hot, l.newest = known, hot, newest
+	l.rings = known
 	return out
 }
 
