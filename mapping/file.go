@@ -31,6 +31,7 @@ type File struct {
 
 	data     []byte
 	problems []Problem             // warnings
+	storms   map[string]stormSaid  // by pool
 	claims   map[string]*yaml.Node // pool -> where it is claimed
 	binary   *yaml.Node            // binary_keys; nil without
 }
@@ -103,7 +104,7 @@ func Parse(name string, data []byte) (*File, []Problem) {
 }
 
 func (r *fileReader) read(root *yaml.Node) {
-	var mappings, tests *yaml.Node
+	var mappings, tests, storms *yaml.Node
 	r.object(root, "a mapping file", []field{
 		{name: "version", required: true, read: func(n *yaml.Node) {
 			if n.Tag != "!!int" || n.Value != "1" {
@@ -116,11 +117,15 @@ func (r *fileReader) read(root *yaml.Node) {
 		{name: "underivable", read: func(n *yaml.Node) { r.f.Underivable = r.pools(n, "underivable") }},
 		{name: "readers", read: r.readers},
 		{name: "binary_keys", read: r.binaryKeys},
+		{name: "storm", read: func(n *yaml.Node) { storms = n }},
 		{name: "mappings", read: func(n *yaml.Node) { mappings = n }},
 		{name: "tests", read: func(n *yaml.Node) { tests = n }},
 	})
 	r.checkBinaryKeys()
-	// A key is checked against the pools, wherever in the file they stand.
+	// Keys and storms are checked against the pools, wherever in the file they stand.
+	if storms != nil {
+		r.readStorms(storms)
+	}
 	if mappings != nil {
 		for _, n := range r.list(mappings, "mappings", true) {
 			r.mapping(n)

@@ -152,7 +152,7 @@ func (r *fileReader) action(e keyEntry, t *Template) {
 		if t.Action == ActionDelete {
 			r.errorf(e.staleFor, "write action: stale, or refresh", "stale_for is for copies that are marked stale, and these are deleted")
 		}
-		t.StaleFor = r.staleFor(e.staleFor)
+		t.StaleFor = r.seconds(e.staleFor, "stale_for")
 	}
 	if t.StaleFor > 0 && r.f.Readers != ReadersMeta {
 		at := e.action
@@ -164,10 +164,11 @@ func (r *fileReader) action(e keyEntry, t *Template) {
 	}
 }
 
-func (r *reader) staleFor(n *yaml.Node) time.Duration {
+// seconds reads for how long a copy is marked stale.
+func (r *reader) seconds(n *yaml.Node, what string) time.Duration {
 	d, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || d < minStaleFor || d > maxStaleFor || d%time.Second != 0 {
-		r.errorf(n, "write 30s", "stale_for must be whole seconds from 1s to 60s, not %s", describe(n))
+		r.errorf(n, "write 30s", "%s must be whole seconds from 1s to 60s, not %s", what, describe(n))
 		return 0
 	}
 	return d
