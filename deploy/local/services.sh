@@ -59,6 +59,7 @@ missing_packages() {
       lacks_command xz xz-utils
       ;;
     memcached?) lacks_command memcached memcached ;;
+    nutcracker) lacks /usr/sbin/nutcracker nutcracker ;;
     etcd)
       lacks_command etcd etcd-server
       lacks_command etcdctl etcd-client

@@ -6,5 +6,5 @@
 // runs on both. It never evicts, counts no slabs and has no binary protocol, so it is no place to measure memory.
 //
 // Server.Intercept makes it misbehave on chosen commands, so that a test can make any fault of the wire happen and then
-// look at what the node holds. Process starts a real memcached, for tests that need one of their own.
+// look at what the node holds. Process is a real memcached, or a nutcracker before one, for tests that need one of their own.
 package memcachetest

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// processStart is how long a memcached may take to listen.
+// processStart is how long a program may take to listen.
 const processStart = 5 * time.Second
 
-// Process is a real memcached of the test's own, on a free port of the loopback address. It ends with the test.
+// Process is a real memcached, or a proxy, of the test's own, on a free port of the loopback address. It ends with the test.
 type Process struct {
 	Addr string
 	cmd  *exec.Cmd
@@ -24,21 +24,41 @@ type Process struct {
 // StartProcess starts the memcached that is installed, with further arguments (-c 20, -C, …).
 func StartProcess(tb TB, args ...string) *Process {
 	tb.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("finding a free port: %v", err)
-	}
-	addr := free.Addr().(*net.TCPAddr)
-	free.Close()
+	addr := freeAddr(tb)
 	args = append([]string{"-l", "127.0.0.1", "-p", fmt.Sprint(addr.Port), "-U", "0", "-m", "64"}, args...)
 	if me, err := user.Current(); err == nil && me.Uid == "0" {
 		args = append(args, "-u", "nobody") // memcached refuses to run as root
 	}
-	p := &Process{Addr: addr.String(), cmd: exec.Command("memcached", args...)}
+	return startProcess(tb, addr, "memcached", args...)
+}
+
+// StartProxy starts the nutcracker that is installed, a proxy that speaks the classic protocol alone, before a node.
+func StartProxy(tb TB, node string) *Process {
+	tb.Helper()
+	addr, stats := freeAddr(tb), freeAddr(tb)
+	config := openFile(tb, "nutcracker.yml", fmt.Appendf(nil,
+		"pool:\n  listen: %s\n  hash: fnv1a_64\n  distribution: ketama\n  timeout: 400\n  servers:\n   - %s:1\n", addr, node))
+	return startProcess(tb, addr, "nutcracker", "-c", config, "-a", "127.0.0.1", "-s", fmt.Sprint(stats.Port))
+}
+
+func freeAddr(tb TB) *net.TCPAddr {
+	tb.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("finding a free port: %v", err)
+	}
+	defer free.Close()
+	return free.Addr().(*net.TCPAddr)
+}
+
+// startProcess returns when the program listens.
+func startProcess(tb TB, addr *net.TCPAddr, program string, args ...string) *Process {
+	tb.Helper()
+	p := &Process{Addr: addr.String(), cmd: exec.Command(program, args...)}
 	var complaint bytes.Buffer
 	p.cmd.Stderr = &complaint
 	if err := p.cmd.Start(); err != nil {
-		tb.Fatalf("starting memcached (Debian: apt-get install memcached): %v", err)
+		tb.Fatalf("starting %s (Debian: apt-get install %[1]s): %v", program, err)
 	}
 	tb.Cleanup(p.stop)
 	for deadline := time.Now().Add(processStart); ; {
@@ -49,7 +69,7 @@ func StartProcess(tb TB, args ...string) *Process {
 		}
 		if time.Now().After(deadline) {
 			p.stop() // its last words are complete then
-			tb.Fatalf("memcached %v does not listen: %v\n%s", args, err, &complaint)
+			tb.Fatalf("%s %v does not listen: %v\n%s", program, args, err, &complaint)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
