@@ -551,7 +551,7 @@ func TestWorkersChangesAreBounded(t *testing.T) {
 		}
 		r.w.Records(other, rs)
 		r.pass(time.Second)
-		if free := r.w.flight.free; free != 0 {
+		if free := r.w.flight.left(); free != 0 {
 			t.Errorf("%d free, want none", free)
 		}
 		r.nodes.hold("n1", false)
@@ -561,7 +561,7 @@ func TestWorkersChangesAreBounded(t *testing.T) {
 				t.Errorf("%s is at %d", p, got)
 			}
 		}
-		if free := r.w.flight.free; free != 10 {
+		if free := r.w.flight.left(); free != 10 {
 			t.Errorf("%d free, want all", free)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -87,6 +89,30 @@ func TestAssignedAnew(t *testing.T) {
 		synctest.Wait()
 		r.wantMark(t, 1)
 	})
+}
+
+// Fetches that were stopped go on, however the stopping and the going on meet.
+func TestFetchesNeverStayStopped(t *testing.T) {
+	r := newRig(t)
+	big := make([]byte, pauseBytes)
+	p, err := newPartition(r.w, r.w.opts.Sources[0], users, 0, changelog.Restored{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5000 {
+		var wg sync.WaitGroup
+		wg.Go(func() { p.add([]changelog.Record{{Value: big}}) })
+		wg.Go(func() {
+			for p.waiting() == 0 {
+				runtime.Gosched()
+			}
+			p.next(1)
+		})
+		wg.Wait()
+		if r.group.paused.Load() {
+			t.Fatal("nothing waits, and nothing is fetched")
+		}
+	}
 }
 
 // A gap that could not be recorded is an error, so that nothing is committed past it.

@@ -161,9 +161,9 @@ func (n *fakeNodes) count(what string) (times int) {
 type fakeLog struct {
 	mu      sync.Mutex
 	records []changelog.Record
-	start   int64 // nothing below is left
-	fail    int   // so many reads more
-	reads   int
+	start   int64         // nothing below is left
+	fail    int           // so many reads more
+	reads   []string      // "from-to"
 	batch   int           // records handed over at once; 0: all
 	hold    chan struct{} // closed: reads go on; nil: nothing holds them
 }
@@ -179,8 +179,18 @@ func (l *fakeLog) add(r changelog.Record) {
 
 func (l *fakeLog) Read(ctx context.Context, p changelog.Partition, from, to int64, each func([]changelog.Record) error) error {
 	l.mu.Lock()
-	l.reads++
-	fail, start, hold := l.fail > 0, l.start, l.hold
+	l.reads = append(l.reads, fmt.Sprintf("%d-%d", from, to))
+	hold := l.hold
+	l.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	l.mu.Lock()
+	start, fail := l.start, l.fail > 0
 	if fail {
 		l.fail--
 	}
@@ -195,13 +205,6 @@ func (l *fakeLog) Read(ctx context.Context, p changelog.Partition, from, to int6
 		batch = max(len(rs), 1)
 	}
 	l.mu.Unlock()
-	if hold != nil {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 	if fail {
 		return errors.New("the broker is away")
 	}
