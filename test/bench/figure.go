@@ -14,7 +14,7 @@ import (
 type Figure struct {
 	Name  string  `json:"figure"`
 	Value float64 `json:"value"`
-	Unit  string  `json:"unit"` // x (a ratio), rows/s, ms, MB
+	Unit  string  `json:"unit"` // x (a ratio), rows/s, deletes/s, records/s, ms, s, MB, %
 	Goal  string  `json:"goal,omitempty"`
 	Met   *bool   `json:"met,omitempty"` // left out where there is no goal
 }
@@ -35,7 +35,7 @@ func plain(name string, value float64, unit string) Figure {
 }
 
 func (f Figure) String() string {
-	s := fmt.Sprintf("%-28s %10.2f %-7s", f.Name, f.Value, f.Unit)
+	s := fmt.Sprintf("%-30s %12.2f %-9s", f.Name, f.Value, f.Unit)
 	if f.Met == nil {
 		return s
 	}

@@ -18,7 +18,9 @@ func TestMain(m *testing.M) {
 }
 
 // size is a number of rows, divided by BENCH_SHRINK for a quick look.
-func size(t *testing.T, rows int) int {
+func size(t *testing.T, rows int) int { return rows / shrink(t) }
+
+func shrink(t *testing.T) int {
 	by := 1
 	if s := os.Getenv("BENCH_SHRINK"); s != "" {
 		var err error
@@ -26,5 +28,5 @@ func size(t *testing.T, rows int) int {
 			t.Fatalf("BENCH_SHRINK=%q is not a number from 1 on", s)
 		}
 	}
-	return rows / by
+	return by
 }

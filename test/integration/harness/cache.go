@@ -162,6 +162,35 @@ func (n *Conn) SetAll(keys []string, value string) error {
 	return n.all(keys, func(k string) string { return fmt.Sprintf("ms %s %d q\r\n%s\r\n", k, len(value), value) }, nil)
 }
 
+// FlushAll makes it forget everything.
+func (n *Conn) FlushAll() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	line, err := n.say("flush_all\r\n")
+	if err == nil && line != "OK" {
+		err = fmt.Errorf("%s answered %q", n.addr, line)
+	}
+	return err
+}
+
+// Deletes is how many deletes it has carried out since its start, of keys that were there and of others.
+func (n *Conn) Deletes() (sum int64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	line, err := n.say("stats\r\n")
+	for ; err == nil && line != "END"; line, err = n.line() {
+		f := strings.Fields(line)
+		if len(f) == 3 && (f[1] == "delete_hits" || f[1] == "delete_misses") {
+			count, err := strconv.ParseInt(f[2], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("%s answered %q", n.addr, line)
+			}
+			sum += count
+		}
+	}
+	return sum, err
+}
+
 // Present are those of the keys that have a value, or a lease.
 func (n *Conn) Present(keys []string) ([]string, error) {
 	var out []string

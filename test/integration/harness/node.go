@@ -25,12 +25,12 @@ type Node struct {
 	warmed time.Time // when it was stopped with its memory kept
 }
 
-// StartNodes starts n memcached processes and ends them with the test.
-func StartNodes(t testing.TB, n int) []*Node {
+// StartNodes starts n memcached processes and ends them with the test. args come after ours, and win; by default each has 32 MB.
+func StartNodes(t testing.TB, n int, args ...string) []*Node {
 	t.Helper()
 	nodes := make([]*Node, n)
 	for i := range nodes {
-		nodes[i] = startNode(t, "-m", "32")
+		nodes[i] = startNode(t, append([]string{"-m", "32"}, args...)...)
 	}
 	return nodes
 }

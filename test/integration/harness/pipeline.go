@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -259,12 +260,10 @@ func (p *Pipeline) CreateTopic(name string, partitions int32) {
 // AwaitDelivered waits until the workers' commits have reached the end of every change topic.
 func (p *Pipeline) AwaitDelivered() {
 	p.t.Helper()
-	Await(p.t, "the workers' offsets to reach the log's end", func() (bool, string) {
-		ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
-		defer cancel()
+	p.awaitEnds(func(ctx context.Context) ([]string, error) {
 		topics, err := p.adm.ListTopics(ctx)
 		if err != nil {
-			return false, err.Error()
+			return nil, err
 		}
 		var names []string
 		for _, n := range topics.Names() {
@@ -273,7 +272,26 @@ func (p *Pipeline) AwaitDelivered() {
 			}
 		}
 		if len(names) == 0 {
-			return false, "there is no change topic yet"
+			return nil, errors.New("there is no change topic yet")
+		}
+		return names, nil
+	})
+}
+
+// AwaitDone is AwaitDelivered for one topic, whoever made it.
+func (p *Pipeline) AwaitDone(topic string) {
+	p.t.Helper()
+	p.awaitEnds(func(context.Context) ([]string, error) { return []string{topic}, nil })
+}
+
+func (p *Pipeline) awaitEnds(topics func(context.Context) ([]string, error)) {
+	p.t.Helper()
+	Await(p.t, "the workers' offsets to reach the log's end", func() (bool, string) {
+		ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
+		defer cancel()
+		names, err := topics(ctx)
+		if err != nil {
+			return false, err.Error()
 		}
 		ends, err := p.adm.ListEndOffsets(ctx, names...)
 		if err != nil {
