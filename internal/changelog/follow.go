@@ -17,6 +17,7 @@ type KeyFollower struct {
 	partition  int32
 	next       int64 // offset behind what was read; -1: nothing was
 	value      []byte
+	count      int64
 }
 
 // Follow makes a follower of key; Close it.
@@ -30,6 +31,9 @@ func (s *StateStore) Follow(key string) (*KeyFollower, error) {
 
 // Close lets go of the connections.
 func (f *KeyFollower) Close() { f.cl.Close() }
+
+// Count is how many records of the key it has read so far.
+func (f *KeyFollower) Count() int64 { return f.count }
 
 // Get returns the last record of the key as of the end that the topic has now.
 func (f *KeyFollower) Get(ctx context.Context) (value []byte, found bool, err error) {
@@ -58,6 +62,7 @@ func (f *KeyFollower) get(ctx context.Context) ([]byte, error) {
 	err = readPartition(ctx, f.cl, f.topic, f.partition, from, end, func(r *kgo.Record) {
 		if string(r.Key) == f.key {
 			f.value = r.Value
+			f.count++
 		}
 		f.next = r.Offset + 1
 	})
