@@ -154,10 +154,10 @@ func TestTokenWhereNoneIsWanted(t *testing.T) {
 }
 
 // Connections are bounded for each worker and node by themselves, so that 50 workers and 400 nodes have 2 x 50 to a node and 2 x 400 to a
-// worker at most: one worker with 400 nodes, and 50 workers with the same 8, all of them busy at once. A minute after
+// worker at most: one worker with 400 nodes, and 50 workers with the same 2, all of them busy at once. A minute after
 // the last delete none is left.
 func TestConnectionsAreBounded(t *testing.T) {
-	for _, tc := range []struct{ workers, nodes int }{{1, 400}, {50, 8}} {
+	for _, tc := range []struct{ workers, nodes int }{{1, 400}, {50, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := new(wire)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -174,7 +174,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			for n := range tc.nodes {
 				w.set(addr(n), func(n *wireNode) { n.delay = 100 * time.Millisecond })
 			}
-			for i := range 6 {
+			for i := range 3 {
 				for _, c := range clients {
 					for n := range tc.nodes {
 						mustDelete(t, c, sink.Live, addr(n), strings.Repeat("k", i+1), dropped{})

@@ -120,8 +120,6 @@ func deleteAll(t *testing.T, c *Client, node string, keys []string) acks {
 	return deleteIn(t, c, sink.Live, node, keys)
 }
 
-func copyOf(node, key string) sink.Copy { return sink.Copy{Node: node, Key: key} }
-
 func deleteIn(t *testing.T, c *Client, l sink.Lane, node string, keys []string) acks {
 	t.Helper()
 	w := make(acks, 2*len(keys)+1)

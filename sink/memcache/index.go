@@ -5,14 +5,27 @@ import "hash/maphash"
 // index finds the entry of a key among those of a lane that are not written yet. It is a hash table of their places, which are
 // counted on for ever: what has left the queue needs no removal, since its place is before the queue's. So a delete costs a hash and one
 // look, where a map of keys would cost an insert and a removal.
-//
-// A place is kept modulo 2^31. One that seems to be in the queue again is harmless: the key there is compared.
 type index struct {
-	slots []uint32 // twice the place, plus 1; 0: never used. Their number is a power of two
+	slots []slotOf // their number is a power of two
 	used  int      // slots that are not 0
 }
 
+// slotOf is half of a key's hash, which is never 0, and the place, modulo 2^32. A place that seems to be in the queue again is harmless:
+// the key there is compared, where the hash agrees. 0: the slot was never used.
+type slotOf uint64
+
+func newSlot(hash, place uint32) slotOf { return slotOf(hash)<<32 | slotOf(place) }
+
+func (s slotOf) hash() uint32  { return uint32(s >> 32) }
+func (s slotOf) place() uint32 { return uint32(s) }
+
 var indexSeed = maphash.MakeSeed()
+
+// hashOf is odd: home leaves that bit out.
+func hashOf(key string) uint32 { return uint32(maphash.String(indexSeed, key)) | 1 }
+
+// home is the first slot of a hash.
+func (x *index) home(hash uint32) int { return int(hash>>1) & (len(x.slots) - 1) }
 
 // minIndex is the least number of slots.
 const minIndex = 64
@@ -23,25 +36,24 @@ func (x *index) find(key string, queue []entry, head int, base uint32) int {
 	if x.used*4 >= len(x.slots)*3 {
 		x.rebuild(queue, head, base)
 	}
-	mask := uint32(len(x.slots) - 1)
-	free := -1
-	for i := uint32(maphash.String(indexSeed, key)) & mask; ; i = (i + 1) & mask {
-		place := x.slots[i]
-		if place == 0 {
+	hash, free := hashOf(key), -1
+	for i := x.home(hash); ; i = (i + 1) & (len(x.slots) - 1) {
+		s := x.slots[i]
+		if s == 0 {
 			if free < 0 {
-				free = int(i)
+				free = i
 				x.used++
 			}
-			x.slots[free] = (base+uint32(len(queue)))<<1 | 1
+			x.slots[free] = newSlot(hash, base+uint32(len(queue)))
 			return -1
 		}
-		at := int((place>>1 - base) << 1 >> 1)
+		at := int(s.place() - base)
 		switch {
 		case at < head || at >= len(queue):
 			if free < 0 {
-				free = int(i)
+				free = i
 			}
-		case queue[at].key == key:
+		case s.hash() == hash && queue[at].key == key:
 			return at
 		}
 	}
@@ -56,16 +68,15 @@ func (x *index) rebuild(queue []entry, head int, base uint32) {
 	if size == len(x.slots) {
 		clear(x.slots)
 	} else {
-		x.slots = make([]uint32, size)
+		x.slots = make([]slotOf, size)
 	}
-	x.used = 0
+	x.used = len(queue) - head
 	for at := head; at < len(queue); at++ {
-		mask := uint32(size - 1)
-		i := uint32(maphash.String(indexSeed, queue[at].key)) & mask
+		hash := hashOf(queue[at].key)
+		i := x.home(hash)
 		for x.slots[i] != 0 {
-			i = (i + 1) & mask
+			i = (i + 1) & (size - 1)
 		}
-		x.slots[i] = (base+uint32(at))<<1 | 1
-		x.used++
+		x.slots[i] = newSlot(hash, base+uint32(at))
 	}
 }

@@ -88,7 +88,7 @@ func (n *node) offSignal() <-chan struct{} {
 }
 
 // check takes the node off where something is overdue, and asks for an MN where one is due. It returns when to look again: what is
-// queued after now is not overdue before that. crowded says that a Backlog delete waits for room.
+// queued after now is not overdue before that. crowded says that a Backlog delete waits for room, or did.
 func (n *node) check(now time.Time) (next time.Duration, crowded bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +122,9 @@ func (n *node) check(now time.Time) (next time.Duration, crowded bool) {
 		n.mu.ping = true
 		signal(n.wake)
 	}
-	return next, n.mu.lanes[sink.Backlog].room != nil
+	crowded = n.mu.crowded || n.mu.lanes[sink.Backlog].room != nil
+	n.mu.crowded = false
+	return next, crowded
 }
 
 // because is a reason with the latest error. It is called under the lock.
@@ -173,7 +175,7 @@ func (n *node) turnOff(why string) {
 		n.mu.probes = append(s.probes, n.mu.probes...)
 		*s = slot{}
 	}
-	n.mu.ping, n.mu.tried = false, 0
+	n.mu.ping, n.mu.crowded, n.mu.tried = false, false, 0
 	n.mu.pace = pace{}
 	n.client.budget.release(held)
 	n.client.budget.wake() // who waits for room there, for this node

@@ -11,7 +11,7 @@ type lane struct {
 	again []entry       // what a sender gave back: in front of queue
 	queue []entry       // queue[head:] waits for a sender
 	head  int           //
-	base  uint32        // the place of queue[0], modulo 2^32: index knows its lower 31 bits
+	base  uint32        // the place of queue[0], modulo 2^32
 	index index         // of queue[head:]
 	count int           // deletes without an answer, here or at a sender
 	bytes int           // what they hold

@@ -27,6 +27,7 @@ type node struct {
 		slots   []slot
 		probes  []sink.Waiter // that wait for something that is asked after them
 		ping    bool          // the node idles, and an MN is due
+		crowded bool          // a Backlog delete has found no room since that was last asked
 
 		on      bool
 		off     chan struct{} // closed when the node goes off; another each time that it is on
@@ -120,6 +121,7 @@ func (n *node) enqueue(e *entry) (used int, room <-chan struct{}, err error) {
 		n.turnOff(fmt.Sprintf("its queue is full (%d bytes)", l.limit))
 		return 0, nil, n.offLocked()
 	}
+	n.mu.crowded = n.mu.crowded || e.lane == sink.Backlog
 	return 0, l.awaitRoom(), nil
 }
 

@@ -62,6 +62,6 @@ func TestH7_TheNodeBehindAProxyDies(t *testing.T) {
 	}
 	eventually(t, "it is on, and deletes", func() bool {
 		w := make(acks, 1)
-		return c.Delete(t.Context(), sink.Live, copyOf(proxy.Addr, "after"), w) == nil && w.next(t).err == nil
+		return c.Delete(t.Context(), sink.Live, sink.Copy{Node: proxy.Addr, Key: "after"}, w) == nil && w.next(t).err == nil
 	})
 }
