@@ -12,9 +12,9 @@ import (
 
 // Options are how Encode writes a change. The zero Options write whole rows of any size.
 type Options struct {
-	MaxBytes int       // limit for key and value together, in bytes; 0: none
-	Keep     []string  // columns that a slim record keeps beside the key's
-	At       time.Time // when the feeder handled the change; zero: its commit time
+	MaxBytes int                        // limit for key and value together, in bytes; 0: none
+	Keep     func(cdc.TableID) []string // columns that a slim record keeps beside the key's; nil: none. Asked for such a record alone
+	At       time.Time                  // when the feeder handled the change; zero: its commit time
 }
 
 // ErrTooLarge says that not even the key columns of a change fit the size limit.
@@ -70,6 +70,9 @@ func (e *Encoder) Encode(c *cdc.RowChange, o Options, buf []byte) (key, value []
 	}
 	n := len(b)
 	for w.part = whole; w.part <= keyAlone; w.part++ {
+		if w.part == kept && o.Keep != nil {
+			w.keep = o.Keep(c.TableID)
+		}
 		if b, err = w.value(b[:n]); err != nil {
 			return nil, nil, err
 		}
@@ -120,6 +123,7 @@ type writer struct {
 	c    *cdc.RowChange
 	o    Options
 	part int
+	keep []string // o.Keep's answer, once it was asked
 }
 
 func (w *writer) error(column string, err error) error {
@@ -256,7 +260,7 @@ func (w *writer) image(b []byte, r cdc.Row) ([]byte, error) {
 }
 
 func (w *writer) writes(col *cdc.Column) bool {
-	return w.part == whole || col.Key || w.part == kept && slices.Contains(w.o.Keep, col.Name)
+	return w.part == whole || col.Key || w.part == kept && slices.Contains(w.keep, col.Name)
 }
 
 // column appends "name":value and a comma.
