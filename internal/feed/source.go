@@ -55,6 +55,8 @@ func (s *source) lead(ctx context.Context, t *changelog.Term) {
 	s.metrics.standsBy()
 	if errors.Is(context.Cause(ctx), changelog.ErrNotLeader) {
 		s.log.Warn("this process no longer leads the source, and stands by")
+	} else {
+		s.log.Info("this process gives the source up, since it ends: another may lead it")
 	}
 }
 
