@@ -113,6 +113,9 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	if err := r.widen(state); err != nil {
 		return false, err
 	}
+	if err := r.remember(state, from); err != nil {
+		return false, err
+	}
 
 	var aside sync.WaitGroup
 	aside.Go(func() { r.saveLoop(rctx, grace) })
