@@ -106,13 +106,17 @@ func (h *history) flush(ctx context.Context) error {
 }
 
 // begin makes what is known at the start of a Run all that is kept: without layouts that ended before, and tables of which nothing
-// is known.
+// is known. What is kept now counts with no position before this one, so that what holds here needs no place, which may be a long set of
+// GTIDs, one a table.
 func (h *history) begin(ctx context.Context, at cdc.Position) error {
 	if h.keep == nil {
 		return nil
 	}
 	for id, list := range h.of {
-		list = list[max(0, h.until(id, at)-1):]
+		if n := h.until(id, at); n > 0 {
+			list = slices.Clone(list[n-1:])
+			list[0].From = h.server.outset()
+		}
 		for len(list) > 0 && len(list[0].Columns) == 0 {
 			list = list[1:]
 		}
@@ -129,10 +133,16 @@ func (h *history) tables() []cdc.TableID {
 	return slices.SortedFunc(maps.Keys(h.of), func(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) })
 }
 
+// outset is a place before all others, of the server's log.
+func (s *server) outset() cdc.Position { return cdc.Position{ServerUUID: s.id} }
+
 // reaches reports whether a place lies at or behind another one, of the same server's log. Where that cannot be told it does not.
 func (s *server) reaches(at, from cdc.Position) bool {
 	if at.ServerUUID != from.ServerUUID {
 		return false
+	}
+	if from == s.outset() {
+		return true
 	}
 	a, err := parsePosition(s, at)
 	if err != nil {

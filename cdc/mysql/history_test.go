@@ -45,6 +45,8 @@ func TestReaches(t *testing.T) {
 		"Maria: a file behind":      {maria, at("0-1-6", "b.10", 4), at("0-1-5", "b.9", 5), true},
 		"files: behind":             {files, at("", "b.10", 4), at("", "b.9", 5), true},
 		"files: before":             {files, at("", "b.9", 4), at("", "b.9", 5), false},
+		"files: the outset":         {files, at("", "b.1", 4), at("", "", 0), true},
+		"Maria: the outset":         {maria, at("0-1-6", "b.1", 4), at("", "", 0), true},
 		"files: a set":              {files, at(sid+"1-5", "b.9", 4), at("", "b.9", 4), false},
 		"a position that is no SQL": {mine, cdc.Position{ServerUUID: "s", LSN: "0/1"}, at(sid+"1-5", "b.1", 5), false},
 	} {
@@ -96,7 +98,10 @@ func TestHistoryByPlace(t *testing.T) {
 	if err := h.begin(t.Context(), at(25)); err != nil {
 		t.Fatal(err)
 	}
-	expect("begun at 25", map[uint64]*tableSchema{19: nil, 20: b, 30: c}, 20, 30)
+	if from := h.of[id][0].From; from != (cdc.Position{ServerUUID: "s"}) {
+		t.Errorf("what holds where it began has the place %+v", from)
+	}
+	expect("begun at 25", map[uint64]*tableSchema{25: b, 29: b, 30: c}, 30)
 	h.set(id, at(35), nil)
 	if err := h.begin(t.Context(), at(36)); err != nil || len(h.of) != 0 {
 		t.Errorf("%v, %v", h.of, err)
