@@ -226,7 +226,7 @@ func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
 	tp.tell(func() {
 		tp.count++
 		if !tp.light {
-			tp.changes = append(tp.changes, c)
+			tp.changes = append(tp.changes, c.Clone())
 		}
 	})
 	return nil

@@ -35,7 +35,7 @@ func TestA18OneColumnMoreThanTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := rowDecoder{layout: l}
-	row, err := d.image(&cursor{s: "\x00" + "\xff\xff\xff\xff\xff\xff\xff\xff" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x03a@x"}, "\x07", false)
+	row, err := d.image(nil, &cursor{s: "\x00" + "\xff\xff\xff\xff\xff\xff\xff\xff" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x03a@x"}, "\x07", false)
 	if err != nil {
 		t.Fatal(err)
 	}
