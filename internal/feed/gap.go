@@ -18,12 +18,7 @@ const (
 	acceptEvery = 2 * time.Second
 	// watchGapsEvery is how often it is asked whether gaps that stop nothing were answered.
 	watchGapsEvery = 30 * time.Second
-	// acceptPatience is longer than accepting takes: three records.
-	acceptPatience = time.Minute
 )
-
-// onGap is who accepts where nobody has to.
-const onGap = "on_gap: flush"
 
 // stand writes down a gap that no run can go over, waits until it is accepted, and passes it. It returns nil when the source
 // should run again: behind the gap, or, after standMost without a decision, from where it stands, since the log may be there
@@ -45,7 +40,7 @@ func (s *source) stand(ctx context.Context, cause error) error {
 	}
 	switch {
 	case s.OnGapFlush:
-		if err := s.opts.Gaps.Accept(ctx, c, onGap, true); err != nil {
+		if err := s.opts.Gaps.Accept(ctx, c, gap.OnGap, true); err != nil {
 			return err
 		}
 	default:
@@ -235,7 +230,7 @@ func (s *source) watchGaps(ctx context.Context) {
 	tick := time.NewTicker(watchGapsEvery)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		if first || s.gaps.len() > 0 {
+		if first || s.gaps.len() > 0 || s.unsettled.Load() {
 			s.lookAtGaps(ctx)
 		}
 		select {
@@ -251,22 +246,24 @@ func (s *source) lookAtGaps(ctx context.Context) {
 	if err != nil && len(all) == 0 {
 		return // who writes one tells
 	}
-	open := map[string]bool{}
+	open, unsettled := map[string]bool{}, false
 	for _, c := range all {
 		if c.Source != s.Name || c.State() == gap.Closed || c.Range != nil { // a worker's is the worker's
 			continue
 		}
-		if a := c.Acceptance; a != nil && !c.Stops && time.Since(a.At) > acceptPatience {
-			// Who accepted it died before the flush was asked for. Asking again is the same request.
-			if err := s.opts.Gaps.Settle(ctx, c, a.By, a.Flush); err == nil {
-				continue
-			}
+		if c.Late(time.Now()) && s.opts.Gaps.Settle(ctx, c, c.Acceptance.By, c.Acceptance.Flush) == nil {
+			continue
 		}
 		open[c.ID] = true
-		if !c.Stops {
+		switch {
+		case c.Stops:
+		case c.State() == gap.Accepted:
+			unsettled = true
+		default:
 			s.gaps.set(c.ID, s.stands(&c.Gap))
 		}
 	}
+	s.unsettled.Store(unsettled)
 	s.gaps.keep(func(id string) bool {
 		c := gap.Find(all, id)
 		return c == nil || c.Stops || open[id] // what came since, and what stops the source, is not judged here

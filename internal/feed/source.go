@@ -25,6 +25,8 @@ type source struct {
 	findings trouble        // by their text, and what a run stands for by aboutRun
 	feeding  atomic.Bool
 
+	unsettled atomic.Bool // a gap that stops nothing is accepted and not closed
+
 	// Of one time of leadership:
 	term       *changelog.Term
 	generation int64                   // of the positions that are saved in it
