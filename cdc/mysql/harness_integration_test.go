@@ -57,13 +57,13 @@ func onBoth(t *testing.T, test func(b *bed)) {
 
 func newBed(t *testing.T, service string) *bed { return bedAt(t, service, services.Addr(service)) }
 
-// bedUnder is on a server whose log describes its tables (FULL) or does not (MINIMAL). No session has a setting of its own for that, so
-// the latter is another server, which the tests of this package share.
+// bedUnder is on a server whose log describes its tables (FULL) or does not (MINIMAL; NO_LOG, MariaDB's default). No session has a
+// setting of its own for that, so the latter are other servers, which the tests of this package share.
 func bedUnder(t *testing.T, service, metadata string) *bed {
 	if metadata == "FULL" {
 		return newBed(t, service)
 	}
-	return bedAt(t, service, minimalServer(t, service).addr)
+	return bedAt(t, service, sharedServer(t, service, metadata).addr)
 }
 
 func bedAt(t *testing.T, service, addr string) *bed {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-mysql-org/go-mysql/mysql"
+
 	"invalidator/cdc"
 )
 
@@ -34,36 +36,41 @@ func newHistory(f *Feeder, srv *server, from cdc.Position) *history {
 		return h
 	}
 	for id, list := range f.remembered {
-		list = slices.DeleteFunc(slices.Clone(list), func(l cdc.Layout) bool { return l.From.ServerUUID != srv.id })
-		if len(list) > 0 && srv.included(id) {
+		other := slices.ContainsFunc(list, func(l cdc.Layout) bool { return l.From.ServerUUID != srv.id })
+		if len(list) > 0 && !other && srv.included(id) {
 			h.of[id] = list
 		}
 	}
 	return h
 }
 
-// until counts the layouts of a table that begin at or before a place.
-func (h *history) until(id cdc.TableID, at cdc.Position) int {
-	n := 0
-	for n < len(h.of[id]) && h.server.reaches(at, h.of[id][n].From) {
-		n++
+// until counts the layouts of a table that begin at or before a place. ok is false where that is not clear for one of them: an older
+// one must not be taken for the last.
+func (h *history) until(id cdc.TableID, at cdc.Position) (n int, ok bool) {
+	for i, l := range h.of[id] {
+		c, ok := h.server.order(at, l.From)
+		if !ok || c >= 0 && n < i {
+			return 0, false
+		}
+		if c >= 0 {
+			n++
+		}
 	}
-	return n
+	return n, true
 }
 
 // at is a table's schema at a place; nil where it is not known.
 func (h *history) at(id cdc.TableID, at cdc.Position) *tableSchema {
-	n := h.until(id, at)
-	if n == 0 {
-		return nil
+	if n, ok := h.until(id, at); ok && n > 0 {
+		return schemaOfLayout(h.of[id][n-1])
 	}
-	return schemaOfLayout(h.of[id][n-1])
+	return nil
 }
 
 // since is the schema that a table got exactly at a place; nil where none is known.
 func (h *history) since(id cdc.TableID, at cdc.Position) *tableSchema {
-	n := h.until(id, at)
-	if n == 0 || !h.server.reaches(h.of[id][n-1].From, at) {
+	n, ok := h.until(id, at)
+	if !ok || n == 0 || !h.server.same(h.of[id][n-1].From, at) {
 		return nil
 	}
 	return schemaOfLayout(h.of[id][n-1])
@@ -74,12 +81,14 @@ func (h *history) set(id cdc.TableID, from cdc.Position, s *tableSchema) {
 	if h.keep == nil {
 		return
 	}
-	list, n := h.of[id], h.until(id, from)
-	was := h.at(id, from)
+	list, was := h.of[id], h.at(id, from)
+	n, ok := h.until(id, from)
 	switch {
+	case !ok: // nothing of it can be used
+		list = []cdc.Layout{layoutOf(from, s)}
 	case s == nil && was == nil, s.equal(was):
 		return
-	case n > 0 && h.server.reaches(list[n-1].From, from):
+	case n > 0 && h.server.same(list[n-1].From, from):
 		list = slices.Clone(list)
 		list[n-1] = layoutOf(from, s)
 	default:
@@ -113,7 +122,10 @@ func (h *history) begin(ctx context.Context, at cdc.Position) error {
 		return nil
 	}
 	for id, list := range h.of {
-		if n := h.until(id, at); n > 0 {
+		switch n, ok := h.until(id, at); {
+		case !ok:
+			list = nil
+		case n > 0:
 			list = slices.Clone(list[n-1:])
 			list[0].From = h.server.outset()
 		}
@@ -136,29 +148,63 @@ func (h *history) tables() []cdc.TableID {
 // outset is a place before all others, of the server's log.
 func (s *server) outset() cdc.Position { return cdc.Position{ServerUUID: s.id} }
 
-// reaches reports whether a place lies at or behind another one, of the same server's log. Where that cannot be told it does not.
-func (s *server) reaches(at, from cdc.Position) bool {
-	if at.ServerUUID != from.ServerUUID {
-		return false
+// order compares two places of the server's log: negative where a lies before b. ok is false where it cannot be told for sure.
+func (s *server) order(a, b cdc.Position) (c int, ok bool) {
+	switch {
+	case a.ServerUUID != s.id || b.ServerUUID != s.id:
+		return 0, false
+	case a == b:
+		return 0, true
+	case b == s.outset():
+		return 1, true
+	case a == s.outset():
+		return -1, true
 	}
-	if from == s.outset() {
-		return true
-	}
-	a, err := parsePosition(s, at)
+	x, err := parsePosition(s, a)
 	if err != nil {
-		return false
+		return 0, false
 	}
-	b, err := parsePosition(s, from)
+	y, err := parsePosition(s, b)
 	if err != nil {
-		return false
+		return 0, false
 	}
-	if a.executed != nil || b.executed != nil {
-		return a.executed != nil && b.executed != nil && a.executed.Contain(b.executed)
+	inFiles := place{x.file, x.pos}.compare(place{y.file, y.pos})
+	switch {
+	case x.executed != nil && y.executed != nil:
+		return orderOf(y.executed.Contain(x.executed), x.executed.Contain(y.executed))
+	case x.executed != nil || y.executed != nil:
+		return 0, false
+	case x.domains == nil:
+		return inFiles, true
 	}
-	for domain, g := range b.domains {
-		if a.domains[domain].SequenceNumber < g.SequenceNumber {
+	// A place in a transaction and its end have one set of GTIDs, and are one here. Else both must say the same: GTIDs of a domain may be
+	// out of order, and offsets begin again in a file over 4 GiB, and on a server that takes the place of one with its number.
+	c, ok = orderOf(domainsIn(x.domains, y.domains), domainsIn(y.domains, x.domains))
+	return c, ok && (c == 0 || c == inFiles)
+}
+
+func (s *server) same(a, b cdc.Position) bool {
+	c, ok := s.order(a, b)
+	return ok && c == 0
+}
+
+// orderOf compares sets: a in b, and b in a.
+func orderOf(aInB, bInA bool) (int, bool) {
+	switch {
+	case aInB && bInA:
+		return 0, true
+	case aInB:
+		return -1, true
+	}
+	return 1, bInA
+}
+
+// domainsIn reports whether no domain of a is farther than in b.
+func domainsIn(a, b map[uint32]mysql.MariadbGTID) bool {
+	for domain, g := range a {
+		if b[domain].SequenceNumber < g.SequenceNumber {
 			return false
 		}
 	}
-	return place{b.file, b.pos}.compare(place{a.file, a.pos}) <= 0
+	return true
 }

@@ -15,7 +15,8 @@ func (discard) Replace(context.Context, map[cdc.TableID][]cdc.Layout) error { re
 
 const sid = "3e11fa47-0000-0000-0000-000000000001:"
 
-func TestReaches(t *testing.T) {
+// Where two places lie cannot always be told, and then no layout is taken for the last one.
+func TestOrderOfPlaces(t *testing.T) {
 	mine := &server{id: "s", gtid: true}
 	maria := &server{id: "s", gtid: true, maria: true}
 	files := &server{id: "s"}
@@ -24,34 +25,43 @@ func TestReaches(t *testing.T) {
 	}
 	other := at(sid+"1-9", "b.1", 9)
 	other.ServerUUID = "t"
+	const unclear = 9
 	for name, x := range map[string]struct {
-		server   *server
-		at, from cdc.Position
-		want     bool
+		server *server
+		a, b   cdc.Position
+		want   int
 	}{
-		"the same":                  {mine, at(sid+"1-5", "b.1", 5), at(sid+"1-5", "b.1", 5), true},
-		"behind":                    {mine, at(sid+"1-6", "b.1", 6), at(sid+"1-5", "b.1", 5), true},
-		"before":                    {mine, at(sid+"1-5", "b.1", 5), at(sid+"1-6", "b.1", 6), false},
-		"a hole":                    {mine, at(sid+"1-2:4-9", "b.1", 9), at(sid+"1-3", "b.1", 3), false},
-		"an empty log":              {mine, at(sid+"1-5", "b.1", 5), at("", "", 0), true},
-		"before anything":           {mine, at("", "", 0), at(sid+"1-5", "b.1", 5), false},
-		"of another server":         {mine, at(sid+"1-9", "b.1", 9), other, false},
-		"of files":                  {mine, at(sid+"1-9", "b.1", 9), at("", "b.1", 5), false},
-		"no set":                    {mine, at(sid+"1-9", "b.1", 9), at("?", "b.1", 5), false},
-		"Maria: behind":             {maria, at("0-1-6,7-1-1", "b.1", 6), at("0-1-5,7-1-1", "b.1", 5), true},
-		"Maria: a domain before":    {maria, at("0-1-6,7-1-1", "b.1", 6), at("0-1-5,7-1-2", "b.1", 5), false},
-		"Maria: a domain more":      {maria, at("0-1-6", "b.1", 6), at("0-1-5,7-1-1", "b.1", 5), false},
-		"Maria: an offset before":   {maria, at("0-1-6", "b.1", 4), at("0-1-5", "b.1", 5), false},
-		"Maria: a file behind":      {maria, at("0-1-6", "b.10", 4), at("0-1-5", "b.9", 5), true},
-		"files: behind":             {files, at("", "b.10", 4), at("", "b.9", 5), true},
-		"files: before":             {files, at("", "b.9", 4), at("", "b.9", 5), false},
-		"files: the outset":         {files, at("", "b.1", 4), at("", "", 0), true},
-		"Maria: the outset":         {maria, at("0-1-6", "b.1", 4), at("", "", 0), true},
-		"files: a set":              {files, at(sid+"1-5", "b.9", 4), at("", "b.9", 4), false},
-		"a position that is no SQL": {mine, cdc.Position{ServerUUID: "s", LSN: "0/1"}, at(sid+"1-5", "b.1", 5), false},
+		"the same":            {mine, at(sid+"1-5", "b.1", 5), at(sid+"1-5", "b.1", 5), 0},
+		"behind":              {mine, at(sid+"1-6", "b.1", 6), at(sid+"1-5", "b.1", 5), 1},
+		"a file begun anew":   {mine, at(sid+"1-6", "b.1", 6), at(sid+"1-5", "b.7", 5), 1},
+		"a hole":              {mine, at(sid+"1-2:4-9", "b.1", 9), at(sid+"1-3", "b.1", 3), unclear},
+		"a hole, before":      {mine, at(sid+"1-2:4", "b.1", 9), at(sid+"1-2:4-5", "b.1", 3), -1},
+		"the outset":          {mine, at(sid+"1-5", "b.1", 5), at("", "", 0), 1},
+		"of another server":   {mine, at(sid+"1-9", "b.1", 9), other, unclear},
+		"of files":            {mine, at(sid+"1-9", "b.1", 9), at("", "b.1", 5), unclear},
+		"no set":              {mine, at(sid+"1-9", "b.1", 9), at("?", "b.1", 5), unclear},
+		"no SQL":              {mine, cdc.Position{ServerUUID: "s", LSN: "0/1"}, at(sid+"1-5", "b.1", 5), unclear},
+		"Maria: behind":       {maria, at("0-1-6,7-1-1", "b.1", 6), at("0-1-5,7-1-1", "b.1", 5), 1},
+		"Maria: a new domain": {maria, at("0-1-6,7-1-1", "b.1", 6), at("0-1-5", "b.1", 5), 1},
+		"Maria: a file":       {maria, at("0-1-6", "b.10", 4), at("0-1-5", "b.9", 5), 1},
+		"Maria: within":       {maria, at("0-1-6", "b.1", 4), at("0-1-6", "b.1", 9), 0},
+		"Maria: apart":        {maria, at("0-1-6,7-1-1", "b.1", 6), at("0-1-5,7-1-2", "b.1", 5), unclear},
+		"Maria: over 4 GiB":   {maria, at("0-1-6", "b.1", 4), at("0-1-5", "b.1", 4_000_000_000), unclear},
+		"Maria: the outset":   {maria, at("0-1-6", "b.1", 4), at("", "", 0), 1},
+		"files: behind":       {files, at("", "b.10", 4), at("", "b.9", 5), 1},
+		"files: the outset":   {files, at("", "b.1", 4), at("", "", 0), 1},
+		"files: a set":        {files, at(sid+"1-5", "b.9", 4), at("", "b.9", 4), unclear},
 	} {
-		if got := x.server.reaches(x.at, x.from); got != x.want {
-			t.Errorf("%s: %v", name, got)
+		for _, turned := range []bool{false, true} {
+			a, b, want := x.a, x.b, x.want
+			if turned {
+				if a, b = b, a; want != unclear {
+					want = -want
+				}
+			}
+			if c, ok := x.server.order(a, b); ok != (want != unclear) || ok && c != want {
+				t.Errorf("%s (turned: %v): %d, %v; want %d", name, turned, c, ok, want)
+			}
 		}
 	}
 }
@@ -114,6 +124,34 @@ func TestHistoryByPlace(t *testing.T) {
 	}
 }
 
+// A layout whose place cannot be compared with the one that is read makes all of its table unknown: the one before it may not hold.
+func TestHistoryThatIsNotClear(t *testing.T) {
+	srv := &server{id: "s", gtid: true, maria: true}
+	at := func(set string, pos uint64) cdc.Position {
+		return cdc.Position{ServerUUID: "s", GTIDSet: set, File: "b.1", Pos: pos}
+	}
+	id, columns := cdc.TableID{Schema: "a", Table: "u"}, []cdc.LayoutColumn{{Name: "x"}}
+	fresh := func() *history {
+		return &history{server: srv, keep: discard{}, changed: map[cdc.TableID]bool{}, of: map[cdc.TableID][]cdc.Layout{
+			id: {{From: srv.outset(), Columns: columns}, {From: at("0-1-5", 4_000_000_000), Columns: append(columns, columns...)}}}}
+	}
+	h := fresh()
+	if h.at(id, at("0-1-4", 100)) == nil || h.at(id, at("0-1-6", 4_100_000_000)) == nil {
+		t.Error("what is clear is not known")
+	}
+	if h.at(id, at("0-1-6", 100)) != nil || h.since(id, at("0-1-6", 100)) != nil {
+		t.Error("a layout is known behind a file's four GiB")
+	}
+	h.set(id, at("0-1-7", 200), nil)
+	if list := h.of[id]; len(list) != 1 || list[0].Columns != nil {
+		t.Errorf("left are %v", list)
+	}
+	h = fresh()
+	if err := h.begin(t.Context(), at("0-1-6", 100)); err != nil || len(h.of) != 0 {
+		t.Errorf("%v; left are %v", err, h.of)
+	}
+}
+
 // What is kept is of one server, of what is included, and of one beginning.
 func TestHistoryThatDoesNotCount(t *testing.T) {
 	inc, err := cdc.NewInclude([]string{"a.*"})
@@ -124,7 +162,7 @@ func TestHistoryThatDoesNotCount(t *testing.T) {
 	from := func(server string) []cdc.Layout {
 		return []cdc.Layout{{From: cdc.Position{ServerUUID: server, File: "b.1", Pos: 4}, Columns: []cdc.LayoutColumn{{Name: "x"}}}}
 	}
-	f := &Feeder{remembered: map[cdc.TableID][]cdc.Layout{{Schema: "a", Table: "u"}: from("s"), {Schema: "a", Table: "v"}: from("t"), {Schema: "b", Table: "u"}: from("s")}}
+	f := &Feeder{remembered: map[cdc.TableID][]cdc.Layout{{Schema: "a", Table: "u"}: from("s"), {Schema: "a", Table: "v"}: slices.Concat(from("s"), from("t")), {Schema: "b", Table: "u"}: from("s")}}
 	h := newHistory(f, srv, cdc.Position{ServerUUID: "s", File: "b.1", Pos: 9})
 	if got := h.tables(); !slices.Equal(got, []cdc.TableID{{Schema: "a", Table: "u"}}) {
 		t.Errorf("%v count", got)

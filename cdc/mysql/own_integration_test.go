@@ -86,24 +86,25 @@ func commonArgs(service, dir string) []string {
 	return args
 }
 
-// minimal are servers under binlog_row_metadata=MINIMAL, one a kind, that tests share. endServers ends them.
-var minimal = map[string]*own{}
+// shared are servers under another binlog_row_metadata than FULL, one a kind, that tests share. endServers ends them.
+var shared = map[string]*own{}
 
-func minimalServer(t *testing.T, service string) *own {
+func sharedServer(t *testing.T, service, metadata string) *own {
 	t.Helper()
-	if minimal[service] == nil {
+	kind := service + " " + metadata
+	if shared[kind] == nil {
 		dir, err := os.MkdirTemp("", "cdc-mysql-")
 		if err != nil {
 			t.Fatal(err)
 		}
 		madeFolders = append(madeFolders, dir)
-		minimal[service] = startOwn(t, service, dir, 9, "--binlog-row-metadata=MINIMAL")
+		shared[kind] = startOwn(t, service, dir, 9, "--binlog-row-metadata="+metadata)
 	}
-	return minimal[service]
+	return shared[kind]
 }
 
 func endServers() {
-	for _, o := range minimal {
+	for _, o := range shared {
 		if o.cmd.Process.Kill() == nil {
 			<-o.ended
 		}
