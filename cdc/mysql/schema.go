@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,12 @@ func (t *tableSchema) column(name string) *schemaColumn {
 		}
 	}
 	return nil
+}
+
+// sameCharset compares with a name of the log. An older server, by which the schema was written down, said utf8.
+func (s *schemaColumn) sameCharset(name string) bool {
+	mine := cmp.Or(s.charset, binaryCharset)
+	return mine == name || strings.TrimSuffix(mine, "mb3") == strings.TrimSuffix(name, "mb3")
 }
 
 func (s *schemaColumn) unsigned() bool { return strings.Contains(s.columnType, " unsigned") }
