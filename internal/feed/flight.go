@@ -8,9 +8,11 @@ import (
 	"invalidator/cdc"
 )
 
-// maxInFlight bounds the bytes of a source's records that are sent and not acknowledged: some 100 ms of a fast source.
-// What a row costs beside its bytes is bounded with it by maxRecords.
-const maxInFlight = 16 << 20
+// maxInFlight bounds the bytes of a source's records that are sent and not acknowledged. A feeder that catches up always has so many
+// under way: the fewer they are, the sooner their memory is used again, while it is still near the processor. Where a broker
+// takes 10 ms to acknowledge, these are 200 MB a second, more than a source gives. What a row costs beside its bytes is
+// bounded with it by maxRecords.
+const maxInFlight = 2 << 20
 
 // maxRecords bounds their number: tables of tiny rows.
 const maxRecords = 1 << 16
