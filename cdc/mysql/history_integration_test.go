@@ -3,9 +3,11 @@
 package mysql
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"strings"
 	"sync"
@@ -257,6 +259,29 @@ func TestD2AlterUnderFull(t *testing.T) {
 		again.until("the loss", func() bool { return len(again.losses) == 1 })
 		b.wants(again.take(1), "u c - {id=3 b=20 a=10}")
 	}
+}
+
+// An ALTER TABLE that is in no log is told at the next start, and what comes then is read as the table is.
+func TestD2AlterThatIsInNoLog(t *testing.T) {
+	eachMinimal(t, func(b *bed) {
+		b.do("CREATE TABLE u (id INT, a INT, b INT)", "CREATE TABLE v (id INT)")
+		s := newShelf()
+		at := b.met(s)
+		b.exec(b.admin, "SET SESSION sql_log_bin=0", "ALTER TABLE "+b.db+".u MODIFY b INT FIRST")
+		b.do("INSERT INTO u VALUES (20,1,10)")
+		var log bytes.Buffer
+		f := b.after(s)
+		f.log = slog.New(slog.NewTextHandler(&log, nil))
+		tp := b.run(f, at)
+		b.wants(tp.take(1), "u c - {b=20 id=1 a=10}")
+		tp.stop()
+		if text := log.String(); strings.Count(text, "a table is not what it was") != 1 || !strings.Contains(text, b.db+".u") {
+			t.Errorf("told %s", text)
+		}
+		again := b.run(b.after(s), tp.last()) // it is known from there on
+		b.do("INSERT INTO u VALUES (30,2,10)")
+		b.wants(again.take(1), "u c - {b=30 id=2 a=10}")
+	})
 }
 
 // Behind a gap nothing is known, and a source that begins anew does not take what was kept for another beginning.
