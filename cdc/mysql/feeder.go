@@ -65,6 +65,7 @@ var (
 	_ cdc.Feeder    = (*Feeder)(nil)
 	_ cdc.Widener   = (*Feeder)(nil)
 	_ cdc.Lagger    = (*Feeder)(nil)
+	_ cdc.Witness   = (*Feeder)(nil)
 	_ cdc.Historian = (*Feeder)(nil)
 )
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"invalidator/cdc"
-	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
 	"invalidator/internal/gap"
 )
@@ -125,7 +124,7 @@ func (s *source) pass(ctx context.Context, c *gap.Case, lost *cdc.GapError) erro
 		}
 	}
 	if lost != nil && lost.Undone != nil {
-		if p.Reissued, err = s.reissue(ctx, c.ID, lost.Undone); err != nil {
+		if p.Reissued, err = s.reissue(ctx, c.ID, 0, lost.Undone); err != nil {
 			return fmt.Errorf("writing again what the server no longer has (%s): %w", lost.UndoneText, err)
 		}
 	}
@@ -146,43 +145,6 @@ func (s *source) pass(ctx context.Context, c *gap.Case, lost *cdc.GapError) erro
 func (s *source) closed(c *gap.Case) {
 	s.gaps.remove(c.ID)
 	s.metrics.gaps.Set(float64(s.gaps.len()))
-}
-
-// reissue writes the records of our own topics again that undone says never happened, as far back as they go, and returns
-// their number. Since is when the position was last saved: what it does not cover is younger.
-func (s *source) reissue(ctx context.Context, why string, undone func(*cdc.RowChange) bool) (int64, error) {
-	none := cdc.NewColumns(nil)
-	decoder, err := envelope.NewDecoder(envelope.Config{Select: func(string, cdc.TableID) *cdc.Columns { return none }})
-	if err != nil {
-		return 0, err
-	}
-	var scratch envelope.Scratch
-	judge := func(topic string, r changelog.Record) changelog.Verdict {
-		c, _, err := decoder.DecodeInto(ctx, envelope.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: r.Headers}, &scratch)
-		switch {
-		case err != nil:
-			return changelog.Unclear
-		case c == nil || c.Source != s.Name || c.Op == cdc.Tomb:
-			return changelog.Stands
-		case undone(c):
-			return changelog.Undone
-		}
-		return changelog.Stands
-	}
-	since := s.at.Saved
-	if since.IsZero() {
-		since = time.Now()
-	}
-	again := changelog.Reissue{
-		Options: s.kafka(), Settings: s.opts.Topics, Topics: changelog.ChangeTopics(s.TopicPrefix), Since: since, Why: why, Judge: judge,
-	}
-	n, err := again.Run(ctx)
-	s.metrics.reissued.Add(float64(n))
-	if err == nil && n > 0 {
-		s.log.Warn("records of transactions that the server no longer has were written again, so that their keys are deleted once more",
-			"gap", why, "records", n)
-	}
-	return n, err
 }
 
 // findStops looks for gaps that stopped this source and are not closed. One that a leader passed, and died before it could

@@ -246,6 +246,8 @@ func (r *run) Started(ctx context.Context, p cdc.Position) error {
 		if _, err := r.save(ctx); err != nil {
 			return err
 		}
+	} else if err := r.moved(ctx, p); err != nil {
+		return err
 	}
 	r.metrics.state.Set(stateFeeding)
 	r.feeding.Store(true)
