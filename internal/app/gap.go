@@ -50,8 +50,8 @@ func (g gapRecorder) Record(ctx context.Context, source string, l changelog.Loss
 	return g.book.Settle(ctx, c, gap.OnGap, true)
 }
 
-// settleEvery is how often a worker looks for gaps that somebody accepted and did not finish.
-const settleEvery = gap.Patience
+// settleEvery is how often a worker looks for gaps that somebody accepted and did not finish. It reads the state topic whole.
+const settleEvery = 5 * time.Minute
 
 // settleGaps finishes, until ctx ends, what somebody accepted and died before it was done: the flush is asked for. Every worker
 // looks, each at moments of its own, so that mostly one finds something.
