@@ -9,8 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// KeyFollower asks for one key of the state topic again and again, and reads only what came since it last asked. It is for
-// one goroutine.
+// KeyFollower asks again and again for the first record that the log has of one key since it was last removed, and reads only
+// what came since it last asked. Of two who write a key of which only the first writer counts, it is the same one for every reader.
+// It is for one goroutine.
 type KeyFollower struct {
 	topic, key string
 	cl         *kgo.Client
@@ -31,7 +32,17 @@ func (s *StateStore) Follow(key string) (*KeyFollower, error) {
 // Close lets go of the connections.
 func (f *KeyFollower) Close() { f.cl.Close() }
 
-// Get returns the last record of the key as of the end that the topic has now.
+// First is one question of a KeyFollower.
+func (s *StateStore) First(ctx context.Context, key string) (value []byte, found bool, err error) {
+	f, err := s.Follow(key)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	return f.Get(ctx)
+}
+
+// Get returns the first record of the key as of the end that the topic has now.
 func (f *KeyFollower) Get(ctx context.Context) (value []byte, found bool, err error) {
 	if value, err = f.get(ctx); err != nil {
 		return nil, false, fmt.Errorf("reading %s from topic %s: %w", f.key, f.topic, err)
@@ -56,7 +67,7 @@ func (f *KeyFollower) get(ctx context.Context) ([]byte, error) {
 	}
 	from := max(f.next, start)
 	err = readPartition(ctx, f.cl, f.topic, f.partition, from, end, func(r *kgo.Record) {
-		if string(r.Key) == f.key {
+		if string(r.Key) == f.key && (f.value == nil || r.Value == nil) {
 			f.value = r.Value
 		}
 		f.next = r.Offset + 1
