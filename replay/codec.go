@@ -7,7 +7,7 @@ import (
 	"invalidator/internal/changelog"
 )
 
-// Record is any record of the control topic (Request, Plan) or of the status topic (Progress, Result, Gap, Event).
+// Record is any record of the control topic (Request, Plan) or of the status topic (Progress, Result, Gap, Event, Owed).
 type Record interface {
 	validate() error
 }
@@ -43,6 +43,10 @@ type (
 		head
 		Event
 	}
+	owedRecord struct {
+		head
+		Owed
+	}
 )
 
 // Encode writes a record. It refuses one that Decode would refuse.
@@ -63,6 +67,8 @@ func Encode(r Record) ([]byte, error) {
 		return json.Marshal(gapRecord{head{Version, "gap"}, r})
 	case Event:
 		return json.Marshal(eventRecord{head{Version, "event"}, r})
+	case Owed:
+		return json.Marshal(owedRecord{head{Version, "owed"}, r})
 	}
 	return nil, fmt.Errorf("encoding %T: no record of the control or status topic", r)
 }
@@ -82,7 +88,7 @@ func DecodeControl(data []byte) (Record, error) {
 	return nil, fmt.Errorf("decoding a control record: unknown kind %q", kind)
 }
 
-// DecodeStatus reads a record of the status topic: a Progress, Result, Gap or Event.
+// DecodeStatus reads a record of the status topic: a Progress, Result, Gap, Event or Owed.
 func DecodeStatus(data []byte) (Record, error) {
 	kind, err := kindOf(data)
 	if err != nil {
@@ -97,6 +103,8 @@ func DecodeStatus(data []byte) (Record, error) {
 		return decode(data, &gapRecord{}, func(r *gapRecord) Record { return r.Gap })
 	case "event":
 		return decode(data, &eventRecord{}, func(r *eventRecord) Record { return r.Event })
+	case "owed":
+		return decode(data, &owedRecord{}, func(r *owedRecord) Record { return r.Owed })
 	}
 	return nil, fmt.Errorf("decoding a status record: unknown kind %q", kind)
 }

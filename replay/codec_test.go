@@ -62,6 +62,18 @@ var status = []struct {
 		Event{At: at, Worker: "w1", What: "ring.epoch", About: "7", Detail: map[string]string{"previous": "6"}},
 		`{"v":1,"kind":"event","at":"2026-11-30T10:00:00Z","worker":"w1","what":"ring.epoch","about":"7","detail":{"previous":"6"}}`,
 	},
+	{
+		Owed{Node: "10.0.1.5:11211", Group: "invalidator", At: at, Worker: "w1", Partitions: 3, Records: 4711, Since: at.Add(-time.Minute), Off: true},
+		`{"v":1,"kind":"owed","node":"10.0.1.5:11211","group":"invalidator","at":"2026-11-30T10:00:00Z","worker":"w1","paid":false,"partitions":3,"records":4711,"since":"2026-11-30T09:59:00Z","off":true,"rate":0}`,
+	},
+	{
+		Owed{Node: "10.0.1.5:11211", Group: "invalidator", At: at, Worker: "w1", Partitions: 1, Records: 900, Since: at.Add(-time.Minute), Rate: 450.5, Seconds: 2},
+		`{"v":1,"kind":"owed","node":"10.0.1.5:11211","group":"invalidator","at":"2026-11-30T10:00:00Z","worker":"w1","paid":false,"partitions":1,"records":900,"since":"2026-11-30T09:59:00Z","off":false,"rate":450.5,"seconds":2}`,
+	},
+	{
+		Owed{Node: "10.0.1.5:11211", Group: "invalidator", At: at, Worker: "w1", Paid: true},
+		`{"v":1,"kind":"owed","node":"10.0.1.5:11211","group":"invalidator","at":"2026-11-30T10:00:00Z","worker":"w1","paid":true,"partitions":0,"records":0,"off":false,"rate":0}`,
+	},
 }
 
 func TestRecordsAsTheyStandOnTheTopics(t *testing.T) {

@@ -31,17 +31,18 @@ type cli struct {
 	LogLevel  string `help:"debug, info, warn or error." default:"info" env:"INVALIDATOR_LOG_LEVEL"`
 	LogFormat string `help:"text or json." default:"text" env:"INVALIDATOR_LOG_FORMAT"`
 
-	Feed     feedCmd     `cmd:"" help:"Feed databases' logs into Kafka."`
-	Run      runCmd      `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
-	Check    checkCmd    `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
-	Status   statusCmd   `cmd:"" help:"Show the processes of the fleet and the mappings that each has in force; fail if something needs a person."`
-	Demo     demoCmd     `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
-	Gap      gapCmd      `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
-	Explain  explainCmd  `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
-	Ring     ringCmd     `cmd:"" help:"Look at the ring."`
-	Mappings mappingsCmd `cmd:"" help:"Check, test and compare mapping files."`
-	Config   configCmd   `cmd:"" help:"Print the configuration as loaded, with every default; secrets are hidden."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Feed       feedCmd       `cmd:"" help:"Feed databases' logs into Kafka."`
+	Run        runCmd        `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
+	Check      checkCmd      `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
+	Status     statusCmd     `cmd:"" help:"Show the processes of the fleet and the mappings that each has in force; fail if something needs a person."`
+	Demo       demoCmd       `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
+	Gap        gapCmd        `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
+	Deadletter deadletterCmd `cmd:"" help:"Look at the records that could not be handled, and decide about them."`
+	Explain    explainCmd    `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
+	Ring       ringCmd       `cmd:"" help:"Look at the ring."`
+	Mappings   mappingsCmd   `cmd:"" help:"Check, test and compare mapping files."`
+	Config     configCmd     `cmd:"" help:"Print the configuration as loaded, with every default; secrets are hidden."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
 // env is what a command may touch of the outside.

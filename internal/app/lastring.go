@@ -40,6 +40,9 @@ type lastRings struct {
 	// Run's own, and before it open's: what the topic says, and whether it could not be asked.
 	hot     map[string]changelog.SavedHot
 	newest  changelog.SavedNewest
+	theirs  int64 // how often others had written newest when the topic was read; -1: it was not yet
+	wrote   int64 // how often we have
+	untold  bool  // something was written since
 	failing bool
 
 	mu    sync.Mutex // guards what follows, which keep uses from the watcher's goroutine
@@ -49,7 +52,7 @@ type lastRings struct {
 
 func newLastRings(fleet string, log *slog.Logger) *lastRings {
 	host, _ := os.Hostname()
-	return &lastRings{fleet: fleet, host: host, log: log, rings: map[int64]bool{}, hot: map[string]changelog.SavedHot{}}
+	return &lastRings{fleet: fleet, host: host, log: log, rings: map[int64]bool{}, hot: map[string]changelog.SavedHot{}, theirs: -1}
 }
 
 // options are what the watcher is made with.
@@ -207,12 +210,15 @@ func (l *lastRings) turn(ctx context.Context, follower **changelog.KeyFollower) 
 			return err
 		}
 	}
-	if v := l.watcher.View(); v == nil || l.newest.Epoch > v.Topology.Epoch() || l.newest.HotRevision > v.Hot.Revision() {
+	// Not whether it is later than what we see: of what came and went before our first look, and is written down only now, we see nothing,
+	// though our registry is later.
+	if theirs := (*follower).Count() - l.wrote; theirs != l.theirs || l.watcher.View() == nil {
 		st, err := l.store.Load(ctx)
 		if err != nil {
 			return err
 		}
 		l.watcher.Feed(l.saved(st))
+		l.theirs = theirs
 	}
 	v := l.watcher.View()
 	if v == nil {
@@ -221,12 +227,13 @@ func (l *lastRings) turn(ctx context.Context, follower **changelog.KeyFollower) 
 	return l.save(ctx, v)
 }
 
-// save writes what the topic lacks of a view, then up to where it goes, and removes what has expired.
+// save writes what the topic lacks of a view, then up to where it goes, which tells others that there is more, and removes what has expired.
 func (l *lastRings) save(ctx context.Context, v *registry.View) error {
 	for _, s := range v.Sights {
 		if l.has(s.Record.Epoch) {
 			continue
 		}
+		l.untold = true
 		if err := l.put(ctx, l.store, s); err != nil {
 			return err
 		}
@@ -234,6 +241,7 @@ func (l *lastRings) save(ctx context.Context, v *registry.View) error {
 	for key, e := range v.Hot.Entries {
 		has, known := l.hot[key]
 		if now := changelog.SavedHot(e); !known || now.Revision > has.Revision || now.Most > has.Most {
+			l.untold = true
 			if err := l.store.PutHot(ctx, l.fleet, key, now); err != nil {
 				return err
 			}
@@ -241,11 +249,12 @@ func (l *lastRings) save(ctx context.Context, v *registry.View) error {
 		}
 	}
 	now := changelog.SavedNewest{Epoch: max(l.newest.Epoch, v.Topology.Epoch()), HotRevision: max(l.newest.HotRevision, v.Hot.Revision())}
-	if now != l.newest {
+	if now != l.newest || l.untold {
 		if err := l.store.PutNewest(ctx, l.fleet, now); err != nil {
 			return err
 		}
-		l.newest = now
+		l.newest, l.untold = now, false
+		l.wrote++
 	}
 	return l.forget(ctx, v)
 }

@@ -165,6 +165,43 @@ func TestRingsThatOthersSaw(t *testing.T) {
 	}
 }
 
+// What came and left before a worker's first look at the registry, and is written down only after it, is learned, though the worker's own
+// revision is later; also where saying so failed at first.
+func TestHotKeysThatOthersSawBeforeOurFirstLook(t *testing.T) {
+	c := changelogtest.Start(t)
+	w := startRing(t, c, ringText(1, "a"), `{"x": {"copies": 2}}`)
+	waitFor(t, "the topic to have ours", func() bool { return ringTopic(t, c) == "ring 1, x 2/2, newest 1" })
+	store, err := changelog.OpenState(c.Options, c.Names.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	left := changelog.SavedHot{Revision: 1, Most: 8, Until: time.Now().Add(time.Hour)}
+	if err := store.PutHot(t.Context(), "fleet", "k", left); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.PutNewest(t.Context(), "fleet", changelog.SavedNewest{Epoch: 1, HotRevision: 1}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it to be known", func() bool { return w.View().Hot.Copies("k") == 8 })
+
+	var refused atomic.Int32
+	c.ControlKey(kmsg.Produce.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.ProduceRequest)
+		if !strings.Contains(fmt.Sprintf("%s", req.AppendTo(nil)), "registry/fleet") || refused.Add(1) > 2 {
+			return nil, nil, false
+		}
+		return refusedProduce(req), nil, true
+	})
+	other := startRing(t, c, ringText(1, "a"), `{"y": {"copies": 4}}`)
+	waitFor(t, "what the other saw to be known", func() bool { return w.View().Hot.Copies("y") == 4 })
+	if refused.Load() < 2 {
+		t.Error("nothing was refused")
+	}
+	other.stop()
+}
+
 // A record is on the topic when it comes into force.
 func TestARingRecordIsWrittenFirst(t *testing.T) {
 	c := changelogtest.Start(t)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -182,7 +183,9 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	}
 	defer past.Close()
 	opts.Past = past
-	opts.Parker, opts.Refresher, opts.Gaps, opts.Flusher = dead, refresher, gapRecorder{book, w.Config, mappings}, newFlusher(requests, names.Control)
+	gaps := gapRecorder{book, w.Config, mappings}
+	opts.Parker = &parker{dead: dead, gaps: gaps, sources: opts.Sources, raised: map[string]time.Time{}}
+	opts.Refresher, opts.Gaps, opts.Flusher = refresher, gaps, newFlusher(requests, names.Control)
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ type TopicRecord struct {
 	Record
 }
 
-// ReadTopic hands the records of a topic that were appended at or after since to fn, up to the end that each partition has when
+// ReadTopic hands the records of a topic that were appended at or after since (zero: all) to fn, up to the end that each partition has when
 // the call begins, one partition after the other. With follow it goes on with what comes, until ctx ends, which is no error
 // then. It belongs to no group and commits nothing. An error of fn ends it with that error.
 func ReadTopic(ctx context.Context, o Options, topic string, since time.Time, follow bool, fn func(TopicRecord) error) error {
@@ -32,7 +32,7 @@ func ReadTopic(ctx context.Context, o Options, topic string, since time.Time, fo
 	}
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
-	from, err := adm.ListOffsetsAfterMilli(ctx, since.UnixMilli(), topic)
+	from, err := adm.ListOffsetsAfterMilli(ctx, max(0, since.UnixMilli()), topic) // less than 0 are words of the protocol
 	switch err = cmp.Or(err, from.Error()); {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return fmt.Errorf("topic %s does not exist (a change topic of ours is named <topic_prefix>.<schema>.<table>)", topic)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,6 +48,7 @@ func (c *Config) setDefaults(dir string) {
 	if e := c.Cache.Ring.Etcd; e != nil {
 		def(&e.Key, "/cache/ring")
 		def(&e.HotPrefix, "/cache/hot/")
+		def(&e.OwedPrefix, path.Join(path.Dir(e.Key), "owed")+"/")
 	}
 	def(&c.Mappings.Dir, "mappings.d")
 	def(&c.Replay.Window, DefaultWindow)
@@ -123,6 +125,12 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 		add("cache.ring", "a ring has one home: file or etcd, not both")
 	} else if r.Etcd != nil && len(r.Etcd.Endpoints) == 0 {
 		add("cache.ring", "etcd has no endpoints")
+	} else if e := r.Etcd; e != nil {
+		for _, other := range []string{e.Key, e.HotPrefix} {
+			if strings.HasPrefix(other, e.OwedPrefix) || strings.HasPrefix(e.OwedPrefix, other) {
+				add("cache.ring.etcd", "owed_prefix %q and %q overlap (each begins keys of its own)", e.OwedPrefix, other)
+			}
+		}
 	}
 	if p := c.Cache.Protocol; p != "meta" && p != "classic" {
 		add("cache.protocol", "protocol %q is not known (meta, classic)", p)

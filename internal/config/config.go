@@ -64,9 +64,12 @@ type Etcd struct {
 	Endpoints []string `yaml:"endpoints"`  // host:port or URL
 	Key       string   `yaml:"key"`        // default /cache/ring
 	HotPrefix string   `yaml:"hot_prefix"` // default /cache/hot/
-	User      string   `yaml:"user"`       // default: no login
-	Password  Secret   `yaml:"password"`
-	TLS       *TLS     `yaml:"tls"`
+	// OwedPrefix begins the keys that workers write: what each node owes. Default: owed/ beside Key, so /cache/owed/.
+	OwedPrefix string `yaml:"owed_prefix"`
+
+	User     string `yaml:"user"` // default: no login
+	Password Secret `yaml:"password"`
+	TLS      *TLS   `yaml:"tls"`
 }
 
 // Node bounds what one worker does with one node.

@@ -45,7 +45,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 	}
 	var spelled strings.Builder
 	for l := range strings.Lines(string(data)) {
-		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:"} {
+		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "owed_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:"} {
 			if strings.Contains(l, "# "+d) && strings.HasPrefix(strings.TrimSpace(l), "# ") {
 				l = strings.Replace(l, "# ", "", 1)
 				break
@@ -61,7 +61,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 		t.Fatal("the test did not uncomment anything")
 	}
 	a, b := *plain, *full
-	if len(a.Sources) != len(b.Sources) || a.Kafka.Group != b.Kafka.Group || a.Cache.Node != b.Cache.Node || a.Cache.Settle != b.Cache.Settle || a.Cache.MaxTTL != b.Cache.MaxTTL || a.Replay != b.Replay || a.Kafka.Partitions != b.Kafka.Partitions {
+	if len(a.Sources) != len(b.Sources) || a.Kafka.Group != b.Kafka.Group || a.Cache.Node != b.Cache.Node || a.Cache.Settle != b.Cache.Settle || a.Cache.MaxTTL != b.Cache.MaxTTL || a.Replay != b.Replay || a.Cache.Ring.Etcd.OwedPrefix != b.Cache.Ring.Etcd.OwedPrefix || a.Cache.Ring.Etcd.OwedPrefix == "" || a.Kafka.Partitions != b.Kafka.Partitions {
 		t.Errorf("a comment does not state the default:\n%+v\n%+v", a, b)
 	}
 	for i := range a.Sources {
@@ -79,6 +79,8 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"no such variable", "sources:\n  - name: s\n    password: ${NO_SUCH_VARIABLE_HERE}\n", "c.yaml:3: environment variable NO_SUCH_VARIABLE_HERE is not set"},
 		{"not a size", "cache:\n  node: {queue: lots}\n", `c.yaml:2: "lots" is not a size`},
 		{"not a duration", "cache:\n  settle: soon\n", "c.yaml:2: cannot unmarshal str `soon` into time.Duration"},
+		{"owed among the hot", "cache:\n  ring:\n    etcd: {endpoints: [a:1], owed_prefix: /cache/hot/owed/}\n", `c.yaml:3: owed_prefix "/cache/hot/owed/" and "/cache/hot/" overlap`},
+		{"the ring among the owed", "cache:\n  ring:\n    etcd: {endpoints: [a:1], owed_prefix: /cache/}\n", `c.yaml:3: owed_prefix "/cache/" and "/cache/ring" overlap`},
 		{"two homes", "cache:\n  ring:\n    file: r.json\n    etcd: {endpoints: [a:1]}\n", "c.yaml:2: a ring has one home"},
 		{"source type", "sources:\n  - {name: s, type: oracle, hosts: [a:1], user: u, include: [a.b]}\n", `c.yaml:2: source s: type "oracle" is not known`},
 		{"source twice", "sources:\n  - {name: s, topics: {pattern: a}, first_start: latest}\n  - {name: s, topics: {pattern: b}, first_start: latest}\n", `c.yaml:3: source "s" stands here twice`},

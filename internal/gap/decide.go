@@ -57,7 +57,7 @@ func decodeDecision(id string, value []byte) (Acceptance, error) {
 // Await returns the decision about a gap, as soon as there is one and it is asked for: each every. ok is false where ctx or
 // the patience ended first.
 func (b *Book) Await(ctx context.Context, id string, every, patience time.Duration) (a Acceptance, ok bool, err error) {
-	ask, err := b.state.Follow(key(acceptedPrefix, id))
+	ask, err := b.state.FollowFirst(key(acceptedPrefix, id))
 	if err != nil {
 		return a, false, err
 	}

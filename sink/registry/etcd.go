@@ -12,7 +12,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 const (
@@ -56,11 +55,16 @@ type Etcd struct {
 	state    etcdState // Run's alone
 }
 
+func (c EtcdConfig) withDefaults() EtcdConfig {
+	c.RingKey = cmp.Or(c.RingKey, "/cache/ring")
+	c.HotPrefix = cmp.Or(c.HotPrefix, "/cache/hot/")
+	c.DialTimeout = cmp.Or(c.DialTimeout, 5*time.Second)
+	return c
+}
+
 // NewEtcd watches cfg's keys.
 func NewEtcd(cfg EtcdConfig, opts Options, log *slog.Logger) *Etcd {
-	cfg.RingKey = cmp.Or(cfg.RingKey, "/cache/ring")
-	cfg.HotPrefix = cmp.Or(cfg.HotPrefix, "/cache/hot/")
-	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, 5*time.Second)
+	cfg = cfg.withDefaults()
 	t := newTroubles(log)
 	b := newBoard(opts, log)
 	return &Etcd{board: b, cfg: cfg, log: log, troubles: t, state: newEtcdState(cfg, b, t)}
@@ -84,17 +88,7 @@ func (w *Etcd) Run(ctx context.Context) error {
 
 // connect follows the registry over one client until that fails.
 func (w *Etcd) connect(ctx context.Context) error {
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            w.cfg.Endpoints,
-		DialTimeout:          w.cfg.DialTimeout,
-		DialKeepAliveTime:    aliveTime,
-		DialKeepAliveTimeout: aliveTime,
-		Username:             w.cfg.Username,
-		Password:             w.cfg.Password,
-		TLS:                  w.cfg.TLS,
-		Context:              ctx,
-		Logger:               zap.NewNop(), // what matters comes back as errors
-	})
+	client, err := w.cfg.client(ctx)
 	if err != nil {
 		return fmt.Errorf("connecting: %w", err)
 	}
