@@ -1,6 +1,9 @@
 package cdc
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Op is the kind of a change, in Debezium's letters.
 type Op byte
@@ -70,9 +73,8 @@ type Row []Value
 
 // RowChange is one row change of a committed transaction, or one record that stands for something else (Op).
 //
-// A decoder for a worker fills only the columns it was asked for; a feeder fills all. Whoever receives a RowChange owns
-// it and its rows, but for one that was decoded into memory of the caller's (envelope.Decoder.DecodeInto); Columns is shared
-// and must not be written.
+// A decoder for a worker fills only the columns it was asked for; a feeder fills all. A feeder, and whoever decodes into memory
+// of the caller's (envelope.Decoder.DecodeInto), uses a change and its rows again; Columns is shared and must not be written.
 type RowChange struct {
 	Source    string    // the configured source's name (Debezium: source.name)
 	Connector Connector // empty where the envelope does not say
@@ -92,6 +94,13 @@ type RowChange struct {
 	// Op Truncate: what the same statement emptied besides, where one record tells of several tables. Here and in TableID an
 	// empty Table is every table of Schema.
 	Also []TableID
+}
+
+// Clone is a change with rows of its own, for who keeps it. What its texts are views of is not copied.
+func (c *RowChange) Clone() *RowChange {
+	own := *c
+	own.Before, own.After = slices.Clone(c.Before), slices.Clone(c.After)
+	return &own
 }
 
 // Emptied are the tables of a Truncate as people read them: shop.users, and shop.* for every table of shop.

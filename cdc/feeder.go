@@ -73,7 +73,7 @@ type Handler interface {
 	// Started is called once a Run, before the first change, with the position from which changes follow. For a new source
 	// the caller saves it before it returns, so that nothing between start and first commit can be lost.
 	Started(ctx context.Context, p Position) error
-	// Change hands over one row change; the callee owns it.
+	// Change hands over one row change, which is the callee's until it returns: who keeps it keeps a Clone. A feeder's texts stay.
 	Change(ctx context.Context, c *RowChange) error
 	// Lost says that rows changed at this place of the log in a way that the log does not tell, although it can be read on: a
 	// statement logged as text, a partition dropped. It returns when that is written down durably: the position may then pass it.

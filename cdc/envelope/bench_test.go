@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/avro"
 
@@ -108,13 +109,21 @@ func BenchmarkDecodeUnmapped(b *testing.B) {
 	}
 }
 
+// The changes of a transaction, and changes of which each is a transaction of its own.
 func BenchmarkEncode(b *testing.B) {
-	c, buf := change(), make([]byte, 0, 4096)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := envelope.Encode(c, envelope.Options{}, buf); err != nil {
-			b.Fatal(err)
-		}
+	for name, step := range map[string]uint64{"same_transaction": 0, "others": 1} {
+		b.Run(name, func(b *testing.B) {
+			c, o, buf := change(), envelope.Options{At: time.Now()}, make([]byte, 0, 4096)
+			b.ReportAllocs()
+			var e envelope.Encoder
+			for b.Loop() {
+				c.Position.Pos += step
+				c.Ordinal++
+				if _, _, err := e.Encode(c, o, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

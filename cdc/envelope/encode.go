@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"invalidator/cdc"
@@ -13,9 +12,9 @@ import (
 
 // Options are how Encode writes a change. The zero Options write whole rows of any size.
 type Options struct {
-	MaxBytes int       // limit for key and value together, in bytes; 0: none
-	Keep     []string  // columns that a slim record keeps beside the key's
-	At       time.Time // when the feeder handled the change; zero: its commit time
+	MaxBytes int                        // limit for key and value together, in bytes; 0: none
+	Keep     func(cdc.TableID) []string // columns that a slim record keeps beside the key's; nil: none. Asked for such a record alone
+	At       time.Time                  // when the feeder handled the change; zero: its commit time
 }
 
 // ErrTooLarge says that not even the key columns of a change fit the size limit.
@@ -46,17 +45,34 @@ const (
 	keyAlone // the key columns
 )
 
+// Encode is Encoder.Encode for a single change.
+func Encode(c *cdc.RowChange, o Options, buf []byte) (key, value []byte, err error) {
+	var e Encoder
+	return e.Encode(c, o, buf)
+}
+
+// Encoder writes changes, and remembers the texts that one has in common with the next: the changes of a transaction in one
+// table differ in their rows and their ordinal alone. What it writes does not depend on what it wrote before. The zero
+// Encoder is ready; it belongs to one goroutine.
+type Encoder struct {
+	origin originText
+	at     timeText
+}
+
 // Encode writes a change as the key and value of a Kafka record. Both lie in buf's memory, grown where it is too small, so
 // that a caller may reuse it once the record is on its way; a nil buf allocates. A nil key is Kafka's null. A change whose
 // key columns differ between its images must be Split first. Every error is an *EncodeError.
-func Encode(c *cdc.RowChange, o Options, buf []byte) (key, value []byte, err error) {
-	w := writer{c: c, o: o}
+func (e *Encoder) Encode(c *cdc.RowChange, o Options, buf []byte) (key, value []byte, err error) {
+	w := writer{Encoder: e, c: c, o: o}
 	b, err := w.key(buf[:0])
 	if err != nil {
 		return nil, nil, err
 	}
 	n := len(b)
 	for w.part = whole; w.part <= keyAlone; w.part++ {
+		if w.part == kept && o.Keep != nil {
+			w.keep = o.Keep(c.TableID)
+		}
 		if b, err = w.value(b[:n]); err != nil {
 			return nil, nil, err
 		}
@@ -103,9 +119,11 @@ func keyChanged(c *cdc.RowChange) bool {
 
 // writer writes one change.
 type writer struct {
+	*Encoder
 	c    *cdc.RowChange
 	o    Options
 	part int
+	keep []string // o.Keep's answer, once it was asked
 }
 
 func (w *writer) error(column string, err error) error {
@@ -199,26 +217,23 @@ func (w *writer) value(b []byte) ([]byte, error) {
 	default:
 		return b, w.error("", fmt.Errorf("op %q has no record of its own", c.Op))
 	}
-	if b, err = w.source(append(b, `,"source":`...)); err != nil {
+	origin, err := w.origin.of(c)
+	if err != nil {
+		return b, w.error("", err)
+	}
+	if b, err = w.marker(strconv.AppendInt(append(b, origin.source...), c.Ordinal, 10)); err != nil {
 		return b, err
 	}
-	if b, err = w.transaction(append(b, `,"transaction":`...)); err != nil {
-		return b, err
+	b = append(append(b, '}'), origin.transaction...)
+	if c.Tx != "" {
+		b = append(strconv.AppendInt(b, c.Ordinal+1, 10), '}')
 	}
 	b = append(append(append(b, `,"op":"`...), byte(c.Op)), '"')
 	at := w.o.At
 	if at.IsZero() {
 		at = c.CommitTime
 	}
-	return append(appendTimes(b, at), '}'), nil
-}
-
-// appendTimes appends ,"ts_ms":…,"ts_us":…; nothing for an unknown time.
-func appendTimes(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return b
-	}
-	return appendIntField(appendIntField(b, `,"ts_ms"`, t.UnixMilli()), `,"ts_us"`, t.UnixMicro())
+	return append(append(b, w.at.of(at)...), '}'), nil
 }
 
 // image appends one image, without its Absent columns and those that a slim record leaves out.
@@ -228,7 +243,8 @@ func (w *writer) image(b []byte, r cdc.Row) ([]byte, error) {
 	}
 	start := len(b)
 	b = append(b, '{')
-	for i, col := range w.c.Columns.List {
+	for i := range w.c.Columns.List {
+		col := &w.c.Columns.List[i]
 		if r[i].Kind == cdc.Absent || !w.writes(col) {
 			continue
 		}
@@ -243,8 +259,8 @@ func (w *writer) image(b []byte, r cdc.Row) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-func (w *writer) writes(col cdc.Column) bool {
-	return w.part == whole || col.Key || w.part == kept && slices.Contains(w.o.Keep, col.Name)
+func (w *writer) writes(col *cdc.Column) bool {
+	return w.part == whole || col.Key || w.part == kept && slices.Contains(w.keep, col.Name)
 }
 
 // column appends "name":value and a comma.
@@ -282,87 +298,4 @@ func appendValue(b []byte, v cdc.Value) ([]byte, error) {
 		return appendBase64(b, v.S), nil
 	}
 	return appendString(b, v.S)
-}
-
-// source appends Debezium's source block with our marker.
-func (w *writer) source(b []byte) ([]byte, error) {
-	c := w.c
-	b = append(b, `{"version":"invalidator-1"`...)
-	snapshot := "false"
-	if c.Op == cdc.Read {
-		snapshot = "true"
-	}
-	db, schema := c.Schema, ""
-	if !mysqlLike(c.Connector) {
-		db, schema = c.Database, c.Schema
-	}
-	fields := [...]struct{ name, text string }{
-		{`,"connector":`, string(c.Connector)}, {`,"name":`, c.Source}, {`,"snapshot":`, snapshot},
-		{`,"db":`, db}, {`,"schema":`, schema}, {`,"table":`, c.Table},
-	}
-	for _, f := range fields {
-		if f.name == `,"schema":` && mysqlLike(c.Connector) {
-			continue
-		}
-		var err error
-		if b, err = appendString(append(b, f.name...), f.text); err != nil {
-			return b, w.error("", fmt.Errorf("writing source.%s: %w", strings.Trim(f.name, `,":`), err))
-		}
-	}
-	b, err := w.position(appendTimes(b, c.CommitTime))
-	if err != nil {
-		return b, err
-	}
-	if b, err = w.marker(append(b, `,"invalidator":`...)); err != nil {
-		return b, err
-	}
-	return append(b, '}'), nil
-}
-
-func mysqlLike(c cdc.Connector) bool { return c == cdc.MySQL || c == cdc.MariaDB }
-
-// position appends where the change stands in its log, in Debezium's fields.
-func (w *writer) position(b []byte) ([]byte, error) {
-	c, err := w.c, error(nil)
-	if mysqlLike(c.Connector) {
-		if b, err = appendOptional(append(b, `,"gtid":`...), c.Tx); err == nil {
-			b, err = appendOptional(append(b, `,"file":`...), c.Position.File)
-		}
-		if err != nil {
-			return b, w.error("", fmt.Errorf("writing the position: %w", err))
-		}
-		return strconv.AppendUint(append(b, `,"pos":`...), c.Position.Pos, 10), nil
-	}
-	b = append(b, `,"txId":`...)
-	if isJSONInt(c.Tx) {
-		b = append(b, c.Tx...)
-	} else if b, err = appendOptional(b, c.Tx); err != nil {
-		return b, w.error("", fmt.Errorf("writing the transaction: %w", err))
-	}
-	b = append(b, `,"lsn":`...)
-	hi, lo, _ := strings.Cut(c.Position.LSN, "/")
-	h, herr := strconv.ParseUint(hi, 16, 32)
-	l, lerr := strconv.ParseUint(lo, 16, 32)
-	if herr != nil || lerr != nil {
-		return append(b, `null`...), nil
-	}
-	return strconv.AppendUint(b, h<<32|l, 10), nil
-}
-
-func appendOptional(b []byte, s string) ([]byte, error) {
-	if s == "" {
-		return append(b, `null`...), nil
-	}
-	return appendString(b, s)
-}
-
-func (w *writer) transaction(b []byte) ([]byte, error) {
-	if w.c.Tx == "" {
-		return append(b, `null`...), nil
-	}
-	b, err := appendString(append(b, `{"id":`...), w.c.Tx)
-	if err != nil {
-		return b, w.error("", fmt.Errorf("writing the transaction: %w", err))
-	}
-	return append(appendIntField(b, `,"total_order"`, w.c.Ordinal+1), '}'), nil
 }

@@ -39,9 +39,8 @@ func kindWord(v cdc.Value) (word, why string, ok bool) {
 	return kindNames[v.Kind], "", true
 }
 
+// marker appends what follows the ordinal in the marker, up to its end.
 func (w *writer) marker(b []byte) ([]byte, error) {
-	b = append(b, `{"v":`+markerVersion...)
-	b = appendIntField(b, `,"ordinal"`, w.c.Ordinal)
 	if w.c.Slim || w.part != whole {
 		b = append(b, `,"slim":true`...)
 	}
@@ -65,7 +64,8 @@ func (w *writer) types(b []byte, open string, r, other cdc.Row, diff bool) ([]by
 	start := len(b)
 	b = append(b, open...)
 	empty := len(b)
-	for i, col := range w.c.Columns.List {
+	for i := range w.c.Columns.List {
+		col := &w.c.Columns.List[i]
 		if !w.writes(col) {
 			continue
 		}

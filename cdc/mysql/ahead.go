@@ -28,14 +28,20 @@ func (a *ahead) passed(p place) {
 	a.list = slices.DeleteFunc(a.list, func(x alteration) bool { return x.at.compare(p) <= 0 })
 }
 
-// alters finds a statement ahead that may have changed a table.
-func (a *ahead) alters(id cdc.TableID) (place, bool) {
+// follow tells under which name a table, with the layout that it has now, stands where the looking ended. blocked is a statement on the
+// way that may have changed its layout, or after which nobody can tell.
+func (a *ahead) follow(srv *server, id cdc.TableID) (now cdc.TableID, blocked place, ok bool) {
 	for _, x := range a.list {
-		if x.st.touches(id) {
-			return x.at, true
+		if !x.st.touches(id) {
+			continue
 		}
+		to, renamed := x.st.renamed(id)
+		if !renamed || !srv.included(to) { // of others the statements were not kept
+			return id, x.at, false
+		}
+		id = to
 	}
-	return place{}, false
+	return id, place{}, true
 }
 
 // look reads the log from where it was looked at last up to end, over a dump of its own, and for statements only.
@@ -94,9 +100,7 @@ func (a *ahead) statement(srv *server, e *replication.BinlogEvent, ev *replicati
 	if st.reach == reachNone || at.compare(a.last) <= 0 {
 		return
 	}
-	for i, id := range st.tables {
-		st.tables[i] = srv.tableID(id.Schema, id.Table)
-	}
+	st.as(srv)
 	if st.reach == reachAll || slices.ContainsFunc(st.tables, srv.included) {
 		a.list = append(a.list, alteration{at, st})
 	}

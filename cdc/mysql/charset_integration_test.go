@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"invalidator/cdc"
 )
 
 // TestA10Charsets asks the server for every character of the basic plane in every charset that has a table. Ours must be
@@ -61,4 +63,17 @@ func TestA10Charsets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Names and labels are read from the catalogue whatever charset the server gives to connections that do not say: latin1 is the default
+// of MariaDB before 11.6.
+func TestA10NamesUnderALatin1Server(t *testing.T) {
+	eachMinimal(t, func(b *bed) {
+		b.awaits("SELECT @@GLOBAL.character_set_server", map[string]string{"MYSQL": "utf8mb4", "MARIADB": "latin1"}[b.service])
+		b.do("CREATE TABLE `tä汉` (`ü` INT PRIMARY KEY, e ENUM('ä','汉') CHARACTER SET utf8mb4) CHARACTER SET utf8mb4")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO `tä汉` VALUES (1,'汉')")
+		b.wants(tp.take(1), "tä汉 c - {ü=1 e=汉}")
+		tp.loses()
+	})
 }

@@ -27,7 +27,7 @@ func (f *Feeder) checkLog(s *server) (found []cdc.Finding) {
 			"SET GLOBAL binlog_row_image = FULL, and let all sessions reconnect")
 	}
 	if v := s.vars["binlog_row_metadata"]; v != "FULL" {
-		add(cdc.SeverityWarning, "binlog_row_metadata is "+orUnknown(v)+": rows logged before an ALTER TABLE cannot be read after it",
+		add(cdc.SeverityWarning, "binlog_row_metadata is "+orUnknown(v)+": rows between two ALTER TABLEs that the feeder did not see happen cannot be read",
 			"SET GLOBAL binlog_row_metadata = FULL")
 	}
 	if v := s.vars["binlog_row_value_options"]; v != "" {

@@ -135,9 +135,10 @@ func lengthBytes(declared int) int {
 func (c *column) integer(in *cursor, n int) cdc.Value {
 	v := in.le(n)
 	if c.unsigned {
-		return cdc.Value{Kind: cdc.Integer, S: strconv.FormatUint(v, 10)}
+		return cdc.Value{Kind: cdc.Integer, S: in.number(v, false)}
 	}
-	return cdc.Value{Kind: cdc.Integer, S: strconv.FormatInt(signed(v, n), 10)}
+	s := signed(v, n)
+	return cdc.Value{Kind: cdc.Integer, S: in.number(uint64(max(s, -s)), s < 0)}
 }
 
 // float is the shortest text that reads back as the same number, with an exponent only where the plain form would be long.

@@ -116,6 +116,10 @@ func (f *Feeder) connectTo(ctx context.Context, addr string) (*conn, error) {
 	return c, nil
 }
 
+// collation makes names and labels come in UTF-8. The driver's own choice is one that MariaDB does not know, which then takes its default:
+// latin1, before 11.6.
+const collation = "utf8mb4_general_ci"
+
 // dialServer logs in. The connection is cut when ctx ends: a blocked read returns at once.
 func (f *Feeder) dialServer(ctx context.Context, addr string) (*conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -134,7 +138,7 @@ func (f *Feeder) dialServer(ctx context.Context, addr string) (*conn, error) {
 		},
 		func(c *client.Conn) error {
 			c.SetTLSConfig(f.tlsFor(addr))
-			return nil
+			return c.SetCollation(collation)
 		})
 	if err != nil {
 		stop()

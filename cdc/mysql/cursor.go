@@ -1,11 +1,18 @@
 package mysql
 
+import (
+	"strconv"
+	"unsafe"
+)
+
 // cursor reads a rows event's body. A read past its end gives zeros or "" and is remembered in short: whoever reads asks
 // once, at the end of a row. The body is a string so that texts are cut from it without a copy.
 type cursor struct {
 	s     string
 	pos   int
 	short bool
+
+	numbers []byte // the last text that number made stands at its end
 }
 
 // take is the next n bytes.
@@ -55,6 +62,30 @@ func (c *cursor) lenenc() uint64 {
 
 // prefixed is bytes behind their length in n bytes.
 func (c *cursor) prefixed(n int) string { return c.take(int(min(c.le(n), 1<<32))) }
+
+const (
+	// longestNumber is the bytes of the longest integer of 64 bits, with its sign.
+	longestNumber = 20
+	// numbersRoom is how many of them are made at once, at least: an event mostly has more than one.
+	numbersRoom = 4 * longestNumber
+)
+
+// number is the text of a number. Those of an event stand in the same memory, which grows with their number.
+func (c *cursor) number(v uint64, negative bool) string {
+	if v < 100 && !negative {
+		return strconv.FormatUint(v, 10) // which makes nothing
+	}
+	if cap(c.numbers)-len(c.numbers) < longestNumber {
+		c.numbers = make([]byte, 0, min(max(numbersRoom, 2*cap(c.numbers)), 1<<10))
+	}
+	start := len(c.numbers)
+	if negative {
+		c.numbers = append(c.numbers, '-')
+	}
+	c.numbers = strconv.AppendUint(c.numbers, v, 10)
+	text := c.numbers[start:] // never written again
+	return unsafe.String(unsafe.SliceData(text), len(text))
+}
 
 // bitmap is a row of bits, lowest first.
 type bitmap string

@@ -60,8 +60,11 @@
 //
 // Names, signedness, charsets and labels come from the log where binlog_row_metadata is FULL. Else they come from the
 // catalogue, which knows no past: a schema is used only for rows of which a look ahead in the log proves that no DDL has touched
-// their table since (catalogue.go). Rows between two DDL statements that the reader was behind of are Lost, never read by
-// the wrong schema. FULL has none of this, and costs no look ahead.
+// their table since but to rename it (catalogue.go, follow.go). What is found is kept in a cdc.History (Remember), with what each DDL made
+// of it, so that rows that were logged before a DDL are read by the layout from before, whenever that is (history.go). Rows
+// between two DDL statements that the reader was behind of are Lost: that a row's types fit a layout that is known does not prove
+// that its columns are those, since a column may have been renamed, or have changed places with one of its type. FULL has none of
+// this, and costs no look ahead.
 //
 // # Goroutines and memory
 //

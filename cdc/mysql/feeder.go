@@ -50,17 +50,23 @@ const (
 
 // Feeder reads one MySQL or MariaDB server. It implements cdc.Feeder.
 type Feeder struct {
-	cfg      Config
-	log      *slog.Logger
-	earlier  *cdc.Include // see Widen
-	unserved time.Time    // since when no host can serve; Run's own
+	cfg     Config
+	log     *slog.Logger
+	earlier *cdc.Include // see Widen
+
+	remembered map[cdc.TableID][]cdc.Layout // see Remember
+	history    cdc.History                  // nil: layouts are kept nowhere
+
+	unserved time.Time // since when no host can serve; Run's own
 	current  atomic.Pointer[current]
 }
 
 var (
-	_ cdc.Feeder  = (*Feeder)(nil)
-	_ cdc.Widener = (*Feeder)(nil)
-	_ cdc.Lagger  = (*Feeder)(nil)
+	_ cdc.Feeder    = (*Feeder)(nil)
+	_ cdc.Widener   = (*Feeder)(nil)
+	_ cdc.Lagger    = (*Feeder)(nil)
+	_ cdc.Witness   = (*Feeder)(nil)
+	_ cdc.Historian = (*Feeder)(nil)
 )
 
 // New checks the configuration; it does not connect.
@@ -99,11 +105,21 @@ func (f *Feeder) Restart(ctx context.Context) (cdc.Position, error) {
 		return cdc.Position{}, err
 	}
 	c.close()
+	if f.history != nil { // before the position is there: what happened to tables until then nobody saw
+		if err := f.history.Replace(ctx, nil); err != nil {
+			return cdc.Position{}, err
+		}
+	}
 	return t.position(), nil
 }
 
 // Widen implements cdc.Widener.
 func (f *Feeder) Widen(earlier *cdc.Include) { f.earlier = earlier }
+
+// Remember implements cdc.Historian.
+func (f *Feeder) Remember(known map[cdc.TableID][]cdc.Layout, h cdc.History) {
+	f.remembered, f.history = known, h
+}
 
 // Run implements cdc.Feeder.
 func (f *Feeder) Run(ctx context.Context, from cdc.Position, out cdc.Handler) error {
@@ -123,6 +139,7 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 	}
 	defer c.close()
 	r := newReader(f, c.server, track, f.newHolder(c.server, track, out))
+	r.tables.history = newHistory(f, c.server, from)
 	if err := r.tables.list(c); err != nil {
 		return f.classify(fmt.Errorf("listing the tables of %s: %w", c.server.addr, err), from)
 	}
@@ -130,6 +147,9 @@ func (f *Feeder) run(ctx context.Context, from cdc.Position, out cdc.Handler) er
 		if err := r.tables.learnAll(ctx, r); err != nil {
 			return err
 		}
+	}
+	if err := r.tables.remember(ctx, r); err != nil {
+		return err
 	}
 	c.close() // the dump has a connection of its own, and this one would idle for days
 	start := track.position()

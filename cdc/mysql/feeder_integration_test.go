@@ -265,8 +265,8 @@ func TestA10UnreadableTextIsUnclear(t *testing.T) {
 
 // Where neither the log nor the schema knows the labels, the rows are lost by name: a number would be a wrong key.
 func TestA6LabelsThatAreNotKnown(t *testing.T) {
-	onBoth(t, func(b *bed) {
-		defer b.withMetadata("MINIMAL")()
+	for _, service := range []string{"MYSQL", "MARIADB"} {
+		b := bedUnder(t, service, "MINIMAL")
 		b.do("CREATE TABLE u (job INT, type ENUM('RFS','ESS'), s SET('a','b'), PRIMARY KEY(job, type))")
 		tp := b.run(b.feeder(), cdc.Position{})
 		b.do("INSERT INTO u VALUES (7,'ESS','b,a')")
@@ -282,30 +282,23 @@ func TestA6LabelsThatAreNotKnown(t *testing.T) {
 		}
 		again.until("the drop of the table", func() bool { return len(again.changes) == 1 })
 		b.wants(again.take(1), "u t - -")
-		again.stop()
-	})
+	}
 }
 
 // A primary key that SELECT * does not show is a column like others. MySQL makes such ones by itself from 8.0.30 on
 // (sql_generate_invisible_primary_key), which is newer than the server here: TestA18OneColumnMoreThanTheSchema has its form.
 func TestA18InvisiblePrimaryKey(t *testing.T) {
-	b := newBed(t, "MARIADB")
-	for _, metadata := range []string{"FULL", "MINIMAL"} {
-		t.Run(metadata, func(t *testing.T) {
-			defer b.withMetadata(metadata)()
-			table := "u_" + strings.ToLower(metadata)
-			b.do("CREATE TABLE " + table + " (row_id BIGINT UNSIGNED INVISIBLE AUTO_INCREMENT PRIMARY KEY, phone VARCHAR(9)," +
-				" v VARCHAR(20) AS (CONCAT(phone, '-v')) VIRTUAL, s VARCHAR(20) AS (CONCAT(phone, '-s')) STORED, n INT UNSIGNED)")
-			tp := b.run(b.feeder(), cdc.Position{})
-			b.do("INSERT INTO " + table + " (phone, n) VALUES ('555', 4000000000)")
-			got := tp.take(1)
-			b.wants(got, table+" c - {row_id=1 phone=555 v=555-v s=555-s n=4000000000}")
-			if !slices.Equal(got[0].KeyColumns, []string{"row_id"}) {
-				t.Errorf("key %v", got[0].KeyColumns)
-			}
-			tp.stop()
-		})
-	}
+	eachMetadataOf(t, "MARIADB", func(b *bed, _ string) {
+		b.do("CREATE TABLE u (row_id BIGINT UNSIGNED INVISIBLE AUTO_INCREMENT PRIMARY KEY, phone VARCHAR(9)," +
+			" v VARCHAR(20) AS (CONCAT(phone, '-v')) VIRTUAL, s VARCHAR(20) AS (CONCAT(phone, '-s')) STORED, n INT UNSIGNED)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u (phone, n) VALUES ('555', 4000000000)")
+		got := tp.take(1)
+		b.wants(got, "u c - {row_id=1 phone=555 v=555-v s=555-s n=4000000000}")
+		if !slices.Equal(got[0].KeyColumns, []string{"row_id"}) {
+			b.Errorf("key %v", got[0].KeyColumns)
+		}
+	})
 }
 
 func TestA14StoredBytesAreKept(t *testing.T) {

@@ -23,7 +23,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { removeFolders(); os.Exit(code) }))
+	goleak.VerifyTestMain(withServers{m}, goleak.Cleanup(func(code int) { removeFolders(); os.Exit(code) }))
+}
+
+// withServers ends the servers that tests share when all have run.
+type withServers struct{ *testing.M }
+
+func (m withServers) Run() int {
+	code := m.M.Run()
+	endServers()
+	return code
 }
 
 // patienceOfTests is how long a test waits for what must happen.
@@ -46,8 +55,19 @@ func onBoth(t *testing.T, test func(b *bed)) {
 	}
 }
 
-func newBed(t *testing.T, service string) *bed {
-	b := &bed{T: t, service: service, addr: services.Addr(service)}
+func newBed(t *testing.T, service string) *bed { return bedAt(t, service, services.Addr(service)) }
+
+// bedUnder is on a server whose log describes its tables (FULL) or does not (MINIMAL; NO_LOG, MariaDB's default). No session has a
+// setting of its own for that, so the latter are other servers, which the tests of this package share.
+func bedUnder(t *testing.T, service, metadata string) *bed {
+	if metadata == "FULL" {
+		return newBed(t, service)
+	}
+	return bedAt(t, service, sharedServer(t, service, metadata).addr)
+}
+
+func bedAt(t *testing.T, service, addr string) *bed {
+	b := &bed{T: t, service: service, addr: addr}
 	b.db = fmt.Sprintf("feed_%d_%d", os.Getpid(), time.Now().UnixNano()%1e9)
 	b.admin = b.connect("root", "", "")
 	b.exec(b.admin, "CREATE DATABASE "+b.db)
@@ -58,7 +78,7 @@ func newBed(t *testing.T, service string) *bed {
 
 func (b *bed) connect(user, password, db string) *client.Conn {
 	b.Helper()
-	c, err := client.Connect(b.addr, user, password, db)
+	c, err := client.Connect(b.addr, user, password, db, func(c *client.Conn) error { return c.SetCollation(collation) })
 	if err != nil {
 		b.Fatalf("connecting to %s: %v", b.service, err)
 	}
@@ -119,6 +139,19 @@ func (b *bed) feeder(change ...func(*Config)) *Feeder {
 		b.Fatal(err)
 	}
 	return f
+}
+
+// including is for a feeder of some tables of the bed's database.
+func (b *bed) including(tables ...string) func(*Config) {
+	b.Helper()
+	for i, t := range tables {
+		tables[i] = b.db + "." + t
+	}
+	inc, err := cdc.NewInclude(tables)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return func(c *Config) { c.Include = inc }
 }
 
 // tape records what a feeder hands over.
@@ -193,7 +226,7 @@ func (tp *tape) Change(_ context.Context, c *cdc.RowChange) error {
 	tp.tell(func() {
 		tp.count++
 		if !tp.light {
-			tp.changes = append(tp.changes, c)
+			tp.changes = append(tp.changes, c.Clone())
 		}
 	})
 	return nil
@@ -365,14 +398,6 @@ func (b *bed) wants(got []*cdc.RowChange, want ...string) {
 	if g := texts(got); !slices.Equal(g, want) {
 		b.Errorf("%s: got\n  %s\nwant\n  %s", b.service, strings.Join(g, "\n  "), strings.Join(want, "\n  "))
 	}
-}
-
-// withMetadata sets binlog_row_metadata, which no session has of its own, and gives what puts the development servers' FULL
-// back. The server is shared: nobody may rely on MINIMAL elsewhere.
-func (b *bed) withMetadata(value string) (restore func()) {
-	b.Helper()
-	b.exec(b.admin, "SET GLOBAL binlog_row_metadata = "+value)
-	return func() { b.exec(b.admin, "SET GLOBAL binlog_row_metadata = FULL") }
 }
 
 // killDump cuts the dumps of this test's reader, known by its own account.

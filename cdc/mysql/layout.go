@@ -46,7 +46,7 @@ func newLayout(id cdc.TableID, e *replication.TableMapEvent, srv *server, compre
 		}
 	} else if unknown != nil {
 		return nil, unknown
-	} else if err := l.fromSchema(schema); err != nil {
+	} else if err := l.fromSchema(e, srv, schema); err != nil {
 		return nil, err
 	}
 	l.finish()
@@ -176,8 +176,9 @@ func charsetOf(srv *server, collation uint64) string {
 	return fmt.Sprintf("of collation %d", collation)
 }
 
-// fromSchema takes names and the rest from information_schema, whose columns must fit those of the log one by one.
-func (l *layout) fromSchema(schema *tableSchema) error {
+// fromSchema takes names and the rest from information_schema, whose columns must fit those of the log one by one, and be what the
+// event tells of them (MINIMAL: signs and charsets).
+func (l *layout) fromSchema(e *replication.TableMapEvent, srv *server, schema *tableSchema) error {
 	if schema == nil || len(schema.columns) == 0 {
 		return fmt.Errorf("the log does not name its columns and the database has no such table now")
 	}
@@ -188,8 +189,17 @@ func (l *layout) fromSchema(schema *tableSchema) error {
 	for i := range l.list {
 		l.list[i].hidden = true
 	}
+	unsigned, clear := signs(e)
+	clear = clear && len(e.SignednessBitmap) > 0
+	collations := e.CollationMap()
 	for n, i := range places {
 		c, sc := &l.list[i], &schema.columns[n]
+		if clear && isInteger(c.kind) && unsigned[i] != sc.unsigned() {
+			return fmt.Errorf("column %s is %s, and has another sign in the log", sc.name, sc.columnType)
+		}
+		if id, ok := collations[i]; ok && !sc.sameCharset(charsetOf(srv, id)) {
+			return fmt.Errorf("column %s is %s in charset %q, and %s in the log", sc.name, sc.columnType, sc.charset, charsetOf(srv, id))
+		}
 		c.hidden = false
 		c.name, c.unsigned = sc.name, sc.unsigned()
 		c.charset = sc.charset

@@ -35,7 +35,7 @@ func TestA18OneColumnMoreThanTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := rowDecoder{layout: l}
-	row, err := d.image(&cursor{s: "\x00" + "\xff\xff\xff\xff\xff\xff\xff\xff" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x03a@x"}, "\x07", false)
+	row, err := d.image(nil, &cursor{s: "\x00" + "\xff\xff\xff\xff\xff\xff\xff\xff" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x03a@x"}, "\x07", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +49,35 @@ func TestA18OneColumnMoreThanTheSchema(t *testing.T) {
 
 	if l, err := newLayout(cdc.TableID{Schema: "shop", Table: "u"}, event(), srv, nil, schema, nil); err == nil || !strings.Contains(err.Error(), "not what the log holds") {
 		t.Errorf("without names: %v, %v", l, err)
+	}
+}
+
+// What a log under MINIMAL tells of its columns must be what the schema says: else the schema is not the row's.
+func TestSchemaThatTheLogContradicts(t *testing.T) {
+	srv := &server{collations: map[uint64]string{8: "latin1", 33: "utf8mb3", 45: "utf8mb4", 63: "binary"}}
+	for _, x := range []struct {
+		sign    byte
+		charset uint64
+		n, s    string // the schema's type and charset
+		says    string // nothing: it is read
+	}{
+		{0b1000_0000, 45, "bigint unsigned", "utf8mb4", ""},
+		{0, 33, "bigint", "utf8mb3", ""},
+		{0, 33, "bigint", "utf8", ""},
+		{0, 63, "bigint", "", ""},
+		{0, 45, "bigint unsigned", "utf8mb4", "column n is bigint unsigned, and has another sign in the log"},
+		{0b1000_0000, 45, "bigint", "utf8mb4", "another sign"},
+		{0, 8, "bigint", "utf8mb4", `in charset "utf8mb4", and latin1 in the log`},
+		{0, 45, "bigint", "", "utf8mb4 in the log"},
+	} {
+		e := &replication.TableMapEvent{ColumnCount: 2, ColumnType: []byte{mysql.MYSQL_TYPE_LONGLONG, mysql.MYSQL_TYPE_VARCHAR},
+			ColumnMeta: []uint16{0, 40}, SignednessBitmap: []byte{x.sign}, DefaultCharset: []uint64{x.charset}}
+		schema := &tableSchema{columns: []schemaColumn{
+			{name: "n", dataType: "bigint", columnType: x.n}, {name: "s", dataType: "varchar", columnType: "varchar(10)", charset: x.s, octets: 40}}}
+		_, err := newLayout(cdc.TableID{Schema: "shop", Table: "u"}, e, srv, nil, schema, nil)
+		if (err != nil) != (x.says != "") || err != nil && !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%+v: %v", x, err)
+		}
 	}
 }
 

@@ -86,8 +86,40 @@ func commonArgs(service, dir string) []string {
 	return args
 }
 
+// shared are servers under another binlog_row_metadata than FULL, one a kind, that tests share. endServers ends them.
+var shared = map[string]*own{}
+
+func sharedServer(t *testing.T, service, metadata string) *own {
+	t.Helper()
+	kind := service + " " + metadata
+	if shared[kind] == nil {
+		dir, err := os.MkdirTemp("", "cdc-mysql-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		madeFolders = append(madeFolders, dir)
+		shared[kind] = startOwn(t, service, dir, 9, "--binlog-row-metadata="+metadata)
+	}
+	return shared[kind]
+}
+
+func endServers() {
+	for _, o := range shared {
+		if o.cmd.Process.Kill() == nil {
+			<-o.ended
+		}
+	}
+}
+
 // newOwn starts a server with FULL row events and the given arguments, and ends it with the test.
 func newOwn(t *testing.T, service string, id int, args ...string) *own {
+	t.Helper()
+	o := startOwn(t, service, t.TempDir(), id, args...)
+	t.Cleanup(func() { o.kill(t) })
+	return o
+}
+
+func startOwn(t *testing.T, service, dir string, id int, args ...string) *own {
 	t.Helper()
 	kind := service
 	if slices.Contains(args, lowerNames) {
@@ -97,7 +129,7 @@ func newOwn(t *testing.T, service string, id int, args ...string) *own {
 	if err != nil {
 		t.Fatalf("making a data folder: %v", err)
 	}
-	o := &own{service: service, dir: t.TempDir()}
+	o := &own{service: service, dir: dir}
 	if err := output(exec.Command("cp", "-a", template+"/.", o.dir)); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +157,6 @@ func newOwn(t *testing.T, service string, id int, args ...string) *own {
 	}
 	o.args = append(o.args, args...)
 	o.start(t)
-	t.Cleanup(func() { o.kill(t) })
 	return o
 }
 

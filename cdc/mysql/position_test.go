@@ -196,19 +196,19 @@ func TestClusters(t *testing.T) {
 }
 
 func TestUndone(t *testing.T) {
-	set := undoneOfSet(someUUID + ":5-7,3e11fa47-71ca-11e1-9e33-c80aa9429563:app:9")
+	set := undoneBut(someUUID + ":1-4,3e11fa47-71ca-11e1-9e33-c80aa9429563:1-9:app:1-8")
 	theirs, err := parseState("0-1-8,0-2-9,7-1-3,0-1-7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	domains := undoneOfDomains([]string{"0-1-10"}, theirs)
+	domains := undoneButState(theirs)
 	for tx, want := range map[string]bool{someUUID + ":4": false, someUUID + ":7": true, "3e11fa47-71ca-11e1-9e33-c80aa9429563:app:9": true,
 		"3e11fa47-71ca-11e1-9e33-c80aa9429563:9": false, "": true} {
 		if got := set(&cdc.RowChange{Tx: tx}); got != want {
 			t.Errorf("%s: %v", tx, got)
 		}
 	}
-	for tx, want := range map[string]bool{"0-1-8": false, "0-1-9": true, "0-2-9": false, "7-1-9": false, "0-3-1": true, "": true} {
+	for tx, want := range map[string]bool{"0-1-8": false, "0-1-9": true, "0-2-9": false, "7-1-3": false, "7-1-9": true, "0-3-1": true, "": true} {
 		if got := domains(&cdc.RowChange{Tx: tx}); got != want {
 			t.Errorf("%s: %v", tx, got)
 		}

@@ -15,9 +15,7 @@ const rowFormatHint = "SET GLOBAL binlog_format = ROW, and let sessions that are
 // query handles a statement in the log.
 func (r *reader) query(ctx context.Context, e *replication.BinlogEvent, ev *replication.QueryEvent) error {
 	st := recognise(string(ev.Query), string(ev.Schema))
-	for i, id := range st.tables {
-		st.tables[i] = r.server.tableID(id.Schema, id.Table)
-	}
+	st.as(r.server)
 	switch st.verb {
 	case verbBegin:
 		r.tx.begun = true
@@ -100,9 +98,7 @@ func (r *reader) loaded(ctx context.Context, e *replication.BinlogEvent, body []
 			st = recognise(string(body[text:]), string(body[database:text-1]))
 		}
 	}
-	for i, id := range st.tables {
-		st.tables[i] = r.server.tableID(id.Schema, id.Table)
-	}
+	st.as(r.server)
 	if r.lost(st.tables, st.why, rowFormatHint); r.tx.begun {
 		return nil
 	}

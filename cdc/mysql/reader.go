@@ -186,6 +186,13 @@ func (r *reader) ended(ctx context.Context, e *replication.BinlogEvent) error {
 	return r.commit(ctx, at)
 }
 
+// behind is the position behind the present transaction, if it ended here.
+func (r *reader) behind() cdc.Position {
+	t := r.track.cloneAll()
+	t.ended(&r.tx.gtid, r.at)
+	return t.position()
+}
+
 // commit tells the place up to which all was handed over, unless losses are still to be told.
 func (r *reader) commit(ctx context.Context, at time.Time) error {
 	if r.xa != nil {

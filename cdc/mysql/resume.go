@@ -16,14 +16,14 @@ import (
 // compareSets judges a MySQL server by a GTID set.
 func (f *Feeder) compareSets(c *conn, j *judged, role role, from cdc.Position) error {
 	set := quote(from.GTIDSet)
-	rows, err := c.rows("SELECT GTID_SUBTRACT(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, " + set + ")")
+	rows, err := c.rows("SELECT GTID_SUBTRACT(" + set + ", @@GLOBAL.gtid_executed), GTID_SUBTRACT(@@GLOBAL.gtid_purged, " + set + "), @@GLOBAL.gtid_executed")
 	if err != nil {
 		return err
 	}
 	missing, purged := oneLine(rows[0][0]), oneLine(rows[0][1])
 	if missing != "" {
 		wait := fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %d)", set, int(replicaPatience.Seconds()))
-		if err := f.lacks(c, j, role, from, missing, wait, undoneOfSet(missing)); err != nil || j.verdict != serves {
+		if err := f.lacks(c, j, role, from, missing, wait, undoneBut(oneLine(rows[0][2]))); err != nil || j.verdict != serves {
 			return err
 		}
 	}
@@ -36,22 +36,26 @@ func (f *Feeder) compareSets(c *conn, j *judged, role role, from cdc.Position) e
 
 func oneLine(set string) string { return strings.ReplaceAll(set, "\n", "") }
 
-// undoneOfSet tells the changes of transactions that are in a set.
-func undoneOfSet(lost string) func(*cdc.RowChange) bool {
-	set, err := mysql.ParseMysqlGTIDSet(lost)
+// undoneBut tells the changes of transactions that are not in a set. What was handed over and not saved before a crash is among them,
+// and in no position.
+func undoneBut(executed string) func(*cdc.RowChange) bool {
+	set, err := mysql.ParseMysqlGTIDSet(executed)
 	if err != nil {
 		return func(*cdc.RowChange) bool { return true } // rather one too many
 	}
 	return func(c *cdc.RowChange) bool {
 		one, err := mysql.ParseMysqlGTIDSet(c.Tx)
-		return err != nil || c.Tx == "" || set.Contain(one)
+		return err != nil || c.Tx == "" || !set.Contain(one)
 	}
 }
+
+// serverState is which transactions a MariaDB server has.
+const serverState = "SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_slave_pos"
 
 // compareDomains judges a MariaDB server: whether it has our latest transaction of each domain. Whether its log still holds what
 // follows, it says when a dump begins.
 func (f *Feeder) compareDomains(c *conn, j *judged, role role, from cdc.Position) error {
-	rows, err := c.rows("SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_slave_pos")
+	rows, err := c.rows(serverState)
 	if err != nil {
 		return err
 	}
@@ -68,7 +72,7 @@ func (f *Feeder) compareDomains(c *conn, j *judged, role role, from cdc.Position
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		wait := fmt.Sprintf("SELECT MASTER_GTID_WAIT(%s, %d)", quote(domainsText(j.track.domains)), int(replicaPatience.Seconds()))
-		return f.lacks(c, j, role, from, strings.Join(missing, ","), wait, undoneOfDomains(missing, theirs))
+		return f.lacks(c, j, role, from, strings.Join(missing, ","), wait, undoneButState(theirs))
 	}
 	return nil
 }
@@ -92,18 +96,46 @@ func parseState(text string) (map[origin]uint64, error) {
 	return state, nil
 }
 
-// undoneOfDomains tells the changes of transactions that a server does not have, in the domains where it lacks our latest.
-func undoneOfDomains(missing []string, theirs map[origin]uint64) func(*cdc.RowChange) bool {
-	domains := map[uint32]bool{}
-	for _, text := range missing {
-		if g, err := mysql.ParseMariadbGTID(text); err == nil {
-			domains[g.DomainID] = true
-		}
-	}
+// undoneButState tells the changes of transactions that a server does not have.
+func undoneButState(theirs map[origin]uint64) func(*cdc.RowChange) bool {
 	return func(c *cdc.RowChange) bool {
 		g, err := mysql.ParseMariadbGTID(c.Tx)
-		return err != nil || c.Tx == "" || domains[g.DomainID] && g.SequenceNumber > theirs[origin{g.DomainID, g.ServerID}]
+		return err != nil || c.Tx == "" || g.SequenceNumber > theirs[origin{g.DomainID, g.ServerID}]
 	}
+}
+
+// Undone implements cdc.Witness.
+func (f *Feeder) Undone(ctx context.Context) (func(*cdc.RowChange) bool, error) {
+	now := f.current.Load()
+	if now == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c, err := f.connectTo(ctx, now.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	ask := "SELECT @@GLOBAL.gtid_executed"
+	switch {
+	case c.server.maria:
+		ask = serverState
+	case !c.server.gtid:
+		return nil, nil // its positions are good for this server alone
+	}
+	rows, err := c.rows(ask)
+	if err != nil {
+		return nil, f.classify(fmt.Errorf("asking %s which transactions it has: %w", now.addr, err), cdc.Position{})
+	}
+	if !c.server.maria {
+		return undoneBut(oneLine(rows[0][0])), nil
+	}
+	theirs, err := parseState(rows[0][0] + "," + rows[0][1])
+	if err != nil {
+		return nil, f.fail(fmt.Errorf("asking %s which transactions it has: %w", now.addr, err), "", true)
+	}
+	return undoneButState(theirs), nil
 }
 
 // compareFiles judges a server without GTIDs, which is the one that was read.

@@ -3,6 +3,7 @@ package mysql
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 
@@ -18,14 +19,14 @@ type rowDecoder struct {
 	partial bool // PARTIAL_UPDATE_ROWS: JSON columns of the after image may be differences
 }
 
-// image reads one row image, in which only the columns of present are. after is the second image of an update.
-func (d *rowDecoder) image(in *cursor, present bitmap, after bool) (cdc.Row, error) {
+// image appends one row image to row, in which only the columns of present are. after is the second image of an update.
+func (d *rowDecoder) image(row cdc.Row, in *cursor, present bitmap, after bool) (cdc.Row, error) {
 	var diffs bitmap
 	if d.partial && after && in.lenenc()&1 != 0 {
 		diffs = bitmap(in.take(bitmapBytes(d.jsonColumns)))
 	}
 	nulls := bitmap(in.take(bitmapBytes(present.count(len(d.list)))))
-	row := make(cdc.Row, 0, len(d.columns.List))
+	row = slices.Grow(row, len(d.columns.List))
 	nth, nthJSON := 0, 0
 	for i := range d.list {
 		c := &d.list[i]

@@ -62,22 +62,33 @@ func (r *reader) decode(ctx context.Context, e *replication.BinlogEvent, ev *rep
 	}
 	d := rowDecoder{layout: l, json: r.json, partial: e.Header.EventType == replication.PARTIAL_UPDATE_ROWS_EVENT}
 	in := &cursor{s: unsafe.String(unsafe.SliceData(body), len(body))} // of memory that is this event's alone, and never written again
+	var c *cdc.RowChange                                               // one for all rows
+	var before, after cdc.Row
 	for in.pos < len(in.s) {
 		start := in.pos
-		c := r.change(e, op, l.id)
-		c.Columns, c.KeyColumns = l.columns, l.key
-		row, err := d.image(in, bitmap(ev.ColumnBitmap1), false)
-		if err != nil {
-			return decodeError{err}
-		}
-		if c.Before = row; op == cdc.Insert {
-			c.Before, c.After = nil, row
-		}
-		if op == cdc.Update {
-			if c.After, err = d.image(in, bitmap(ev.ColumnBitmap2), true); err != nil {
+		var err error
+		if op != cdc.Insert {
+			if before, err = d.image(before[:0], in, bitmap(ev.ColumnBitmap1), false); err != nil {
 				return decodeError{err}
 			}
 		}
+		switch op {
+		case cdc.Insert:
+			after, err = d.image(after[:0], in, bitmap(ev.ColumnBitmap1), false)
+		case cdc.Update:
+			after, err = d.image(after[:0], in, bitmap(ev.ColumnBitmap2), true)
+		}
+		if err != nil {
+			return decodeError{err}
+		}
+		if c == nil {
+			c = r.change(e, op, l.id)
+			c.Columns, c.KeyColumns = l.columns, l.key
+		} else {
+			c.Ordinal = r.tx.ordinal
+			r.tx.ordinal++
+		}
+		c.Before, c.After = before, after
 		if in.pos == start {
 			return decodeError{errors.New("a row image without a single column")}
 		}

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,46 @@ import (
 type tableSchema struct {
 	columns []schemaColumn
 	key     []string // the primary key's columns, in its order
+}
+
+// layoutOf writes a schema down as of a place; nil: it is not known from there on.
+func layoutOf(from cdc.Position, t *tableSchema) cdc.Layout {
+	l := cdc.Layout{From: from}
+	if t == nil {
+		return l
+	}
+	l.Key = t.key
+	for _, c := range t.columns {
+		l.Columns = append(l.Columns, cdc.LayoutColumn{Name: c.name, Type: c.dataType, Full: c.columnType, Charset: c.charset,
+			Octets: c.octets, Precision: c.precision, Scale: c.scale})
+	}
+	return l
+}
+
+// schemaOfLayout is the inverse; nil where the layout is not known.
+func schemaOfLayout(l cdc.Layout) *tableSchema {
+	if len(l.Columns) == 0 {
+		return nil
+	}
+	t := &tableSchema{key: l.Key}
+	for _, c := range l.Columns {
+		t.columns = append(t.columns, schemaColumn{name: c.Name, dataType: c.Type, columnType: c.Full, charset: c.Charset,
+			octets: c.Octets, precision: c.Precision, scale: c.Scale})
+	}
+	return t
+}
+
+// equal: what is not known is equal to nothing.
+func (t *tableSchema) equal(u *tableSchema) bool {
+	return t != nil && u != nil && slices.Equal(t.columns, u.columns) && slices.Equal(t.key, u.key)
+}
+
+// likens is equal, but for what a newer version of a server writes in another way.
+func (t *tableSchema) likens(u *tableSchema) bool {
+	return slices.Equal(t.key, u.key) && slices.EqualFunc(t.columns, u.columns, func(a, b schemaColumn) bool {
+		labels := slices.Equal(parseLabels(a.columnType), parseLabels(b.columnType)) // of others there are none
+		return a.name == b.name && a.dataType == b.dataType && a.unsigned() == b.unsigned() && a.octets == b.octets && labels
+	})
 }
 
 type schemaColumn struct {
@@ -36,6 +77,12 @@ func (t *tableSchema) column(name string) *schemaColumn {
 		}
 	}
 	return nil
+}
+
+// sameCharset compares with a name of the log. An older server, by which the schema was written down, said utf8.
+func (s *schemaColumn) sameCharset(name string) bool {
+	mine := cmp.Or(s.charset, binaryCharset)
+	return mine == name || strings.TrimSuffix(mine, "mb3") == strings.TrimSuffix(name, "mb3")
 }
 
 func (s *schemaColumn) unsigned() bool { return strings.Contains(s.columnType, " unsigned") }

@@ -12,17 +12,25 @@ import (
 
 // eachMetadata runs a test with a log that describes its tables, and with one that does not.
 func eachMetadata(t *testing.T, test func(b *bed, metadata string)) {
-	onBoth(t, func(b *bed) {
-		for _, metadata := range []string{"FULL", "MINIMAL"} {
-			b.Run(metadata, func(t *testing.T) {
-				defer b.withMetadata(metadata)()
-				inner := *b
-				inner.T = t
-				test(&inner, metadata)
-				b.do("DROP TABLE IF EXISTS u, users, v")
-			})
+	for _, service := range []string{"MYSQL", "MARIADB"} {
+		eachMetadataOf(t, service, test)
+	}
+}
+
+func eachMetadataOf(t *testing.T, service string, test func(b *bed, metadata string)) {
+	for _, metadata := range []string{"FULL", "MINIMAL", "NO_LOG"} {
+		if metadata == "NO_LOG" && service == "MYSQL" {
+			continue
 		}
-	})
+		t.Run(strings.ToLower(service)+"/"+metadata, func(t *testing.T) { test(bedUnder(t, service, metadata), metadata) })
+	}
+}
+
+// eachMinimal runs a test on servers whose log does not describe its tables.
+func eachMinimal(t *testing.T, test func(b *bed)) {
+	for _, service := range []string{"MYSQL", "MARIADB"} {
+		t.Run(strings.ToLower(service), func(t *testing.T) { test(bedUnder(t, service, "MINIMAL")) })
+	}
 }
 
 // The reader was down while columns were moved that have one type.
@@ -119,22 +127,16 @@ func TestD5UnusualStatements(t *testing.T) {
 
 // The columns of functional indexes are in the rows and in no schema.
 func TestA18FunctionalIndex(t *testing.T) {
-	b := newBed(t, "MYSQL")
-	for _, metadata := range []string{"FULL", "MINIMAL"} {
-		b.Run(metadata, func(t *testing.T) {
-			defer b.withMetadata(metadata)()
-			b.do("CREATE TABLE u (id INT PRIMARY KEY, phone VARCHAR(20), n INT UNSIGNED, INDEX((RIGHT(phone,4))))")
-			tp := b.run(b.feeder(), cdc.Position{})
-			b.do("INSERT INTO u VALUES (1,'555-1234',2000000000)")
-			b.wants(tp.take(1), "u c - {id=1 phone=555-1234 n=2000000000}")
-			b.do("ALTER TABLE u ADD z INT UNSIGNED", "UPDATE u SET z=4000000000")
-			b.wants(tp.take(2)[1:], "u u {id=1 phone=555-1234 n=2000000000 z=NULL} {id=1 phone=555-1234 n=2000000000 z=4000000000}")
-			tp.stop()
-			b.do("DROP TABLE u")
-		})
-	}
+	eachMetadataOf(t, "MYSQL", func(b *bed, _ string) {
+		b.do("CREATE TABLE u (id INT PRIMARY KEY, phone VARCHAR(20), n INT UNSIGNED, INDEX((RIGHT(phone,4))))")
+		tp := b.run(b.feeder(), cdc.Position{})
+		b.do("INSERT INTO u VALUES (1,'555-1234',2000000000)")
+		b.wants(tp.take(1), "u c - {id=1 phone=555-1234 n=2000000000}")
+		b.do("ALTER TABLE u ADD z INT UNSIGNED", "UPDATE u SET z=4000000000")
+		b.wants(tp.take(2)[1:], "u u {id=1 phone=555-1234 n=2000000000 z=NULL} {id=1 phone=555-1234 n=2000000000 z=4000000000}")
+	})
 	// Where a hidden column may be one of two, nothing is read by chance, and other tables go on.
-	defer b.withMetadata("MINIMAL")()
+	b := bedUnder(t, "MYSQL", "MINIMAL")
 	b.do("CREATE TABLE u (id BIGINT, n BIGINT, INDEX((n+1)))", "CREATE TABLE v (id INT PRIMARY KEY)")
 	tp := b.run(b.feeder(), cdc.Position{})
 	b.do("INSERT INTO u VALUES (1,2)", "INSERT INTO v VALUES (3)")
@@ -144,38 +146,32 @@ func TestA18FunctionalIndex(t *testing.T) {
 
 // MariaDB's COMPRESSED columns, and what stands behind them.
 func TestCompressedColumns(t *testing.T) {
-	b := newBed(t, "MARIADB")
-	for _, metadata := range []string{"FULL", "MINIMAL"} {
-		b.Run(metadata, func(t *testing.T) {
-			defer b.withMetadata(metadata)()
-			b.do("CREATE TABLE u (id INT UNSIGNED PRIMARY KEY, a VARCHAR(100) CHARACTER SET latin1 COMPRESSED, b VARCHAR(9) CHARACTER SET gbk," +
-				" c TEXT COMPRESSED CHARACTER SET utf8mb4, d VARBINARY(300) COMPRESSED, e ENUM('x','y'), f DECIMAL(5,2), g LONGBLOB COMPRESSED, h CHAR(5) CHARACTER SET koi8r," +
-				" i VARCHAR(255) COMPRESSED CHARACTER SET latin1, z INT UNSIGNED)")
-			tp := b.run(b.feeder(), cdc.Position{})
-			row := "('Müller','汉',CONCAT(REPEAT('ä',500),'!'),REPEAT('d',300),'y',12.34,REPEAT('g',100000),'Пр',REPEAT('i',255),4000000000)"
-			b.do("INSERT INTO u SELECT 4000000000, t.* FROM (VALUES "+row+") t", "SET SESSION column_compression_zlib_wrap=ON", "INSERT INTO u SELECT 2, t.* FROM (VALUES "+row+") t",
-				"SET SESSION column_compression_zlib_wrap=OFF", "INSERT INTO u (id,a,c,d,i) VALUES (3,'','x','',NULL)")
-			got := tp.take(3)
-			want := b.ask("SELECT id, a, b, c, HEX(d), e, f, HEX(g), h, i, z FROM u ORDER BY id=3, id=2")
-			for n, c := range got {
-				for i, v := range c.After {
-					text := show(v)
-					if v.Kind == cdc.Bytes {
-						text = strings.ToUpper(hex.EncodeToString([]byte(text)))
-					}
-					if text != want[n][i] {
-						t.Errorf("row %d, %s: %.60q (%d), the server says %.60q", n, c.Columns.List[i].Name, text, len(text), want[n][i])
-					}
+	eachMetadataOf(t, "MARIADB", func(b *bed, _ string) {
+		b.do("CREATE TABLE u (id INT UNSIGNED PRIMARY KEY, a VARCHAR(100) CHARACTER SET latin1 COMPRESSED, b VARCHAR(9) CHARACTER SET gbk," +
+			" c TEXT COMPRESSED CHARACTER SET utf8mb4, d VARBINARY(300) COMPRESSED, e ENUM('x','y'), f DECIMAL(5,2), g LONGBLOB COMPRESSED, h CHAR(5) CHARACTER SET koi8r," +
+			" i VARCHAR(255) COMPRESSED CHARACTER SET latin1, z INT UNSIGNED)")
+		tp := b.run(b.feeder(), cdc.Position{})
+		row := "('Müller','汉',CONCAT(REPEAT('ä',500),'!'),REPEAT('d',300),'y',12.34,REPEAT('g',100000),'Пр',REPEAT('i',255),4000000000)"
+		b.do("INSERT INTO u SELECT 4000000000, t.* FROM (VALUES "+row+") t", "SET SESSION column_compression_zlib_wrap=ON", "INSERT INTO u SELECT 2, t.* FROM (VALUES "+row+") t",
+			"SET SESSION column_compression_zlib_wrap=OFF", "INSERT INTO u (id,a,c,d,i) VALUES (3,'','x','',NULL)")
+		got := tp.take(3)
+		want := b.ask("SELECT id, a, b, c, HEX(d), e, f, HEX(g), h, i, z FROM u ORDER BY id=3, id=2")
+		for n, c := range got {
+			for i, v := range c.After {
+				text := show(v)
+				if v.Kind == cdc.Bytes {
+					text = strings.ToUpper(hex.EncodeToString([]byte(text)))
+				}
+				if text != want[n][i] {
+					b.Errorf("row %d, %s: %.60q (%d), the server says %.60q", n, c.Columns.List[i].Name, text, len(text), want[n][i])
 				}
 			}
-			for i, typ := range []string{"int unsigned", "varchar(100)", "varchar(9)", "text", "varbinary(300)", "enum('x','y')", "decimal(5,2)", "longblob", "char(5)", "varchar(255)"} {
-				if got := got[0].Columns.List[i].Type; got != typ {
-					t.Errorf("column %d is %s, want %s", i, got, typ)
-				}
+		}
+		for i, typ := range []string{"int unsigned", "varchar(100)", "varchar(9)", "text", "varbinary(300)", "enum('x','y')", "decimal(5,2)", "longblob", "char(5)", "varchar(255)"} {
+			if got := got[0].Columns.List[i].Type; got != typ {
+				b.Errorf("column %d is %s, want %s", i, got, typ)
 			}
-			tp.loses()
-			tp.stop()
-			b.do("DROP TABLE u")
-		})
-	}
+		}
+		tp.loses()
+	})
 }

@@ -37,17 +37,50 @@ const (
 
 // touches reports whether a table's layout may have changed.
 func (st *statement) touches(id cdc.TableID) bool {
-	return st.reach == reachAll || st.reach == reachTables && (slices.Contains(st.tables, id) || slices.Contains(st.tables, cdc.TableID{Schema: id.Schema}))
+	switch {
+	case st.keeps:
+		return false
+	case st.reach == reachTables:
+		return slices.Contains(st.tables, id) || slices.Contains(st.tables, cdc.TableID{Schema: id.Schema})
+	}
+	return st.reach == reachAll
 }
 
 // statement is what recognise made of a query event's text.
 type statement struct {
 	verb   verb
 	reach  reach
+	keeps  bool          // it changes no columns and no primary key, although it reaches tables: their schemas stay
 	word   string        // its first word, upper case
 	tables []cdc.TableID // concerned; Table is empty where the text does not say more than the database
 	why    string        // of verbLost
 	xid    string        // of the XA verbs: the same for all statements of one
+
+	renames []renaming // in their order, where it does nothing else to tables
+}
+
+// renaming gives a table another name, which none has at that moment.
+type renaming struct{ from, to cdc.TableID }
+
+// as writes the statement's names as the server keeps them.
+func (st *statement) as(srv *server) {
+	for i, id := range st.tables {
+		st.tables[i] = srv.tableID(id.Schema, id.Table)
+	}
+	for i, x := range st.renames {
+		st.renames[i] = renaming{srv.tableID(x.from.Schema, x.from.Table), srv.tableID(x.to.Schema, x.to.Table)}
+	}
+}
+
+// renamed gives the name under which a table goes on with its layout, where the statement does nothing else to it.
+func (st *statement) renamed(id cdc.TableID) (now cdc.TableID, ok bool) {
+	now = id
+	for _, x := range st.renames {
+		if x.from == now {
+			now, ok = x.to, true
+		}
+	}
+	return now, ok
 }
 
 // scanner reads what statements have in common.
@@ -89,6 +122,7 @@ func recognise(text, database string) statement {
 	case "TRUNCATE":
 		s.Has("TABLE")
 		st.truncate(s.Names(database))
+		st.keeps = st.reach == reachTables
 	case "GRANT", "REVOKE", "FLUSH", "OPTIMIZE", "REPAIR", "CHECK", "INSTALL", "UNINSTALL", "BINLOG", "LOCK", "UNLOCK":
 	default:
 		st.changeRows(s, word, database)
@@ -149,6 +183,7 @@ func (st *statement) create(s *scanner, database string) {
 			return
 		case "INDEX":
 			st.reachOn(s, database)
+			st.keeps = st.reach == reachTables
 			return
 		case "TABLE":
 			st.createTable(s, database, replace)
@@ -176,7 +211,7 @@ func (st *statement) createTable(s *scanner, database string, replace bool) {
 	}
 }
 
-// reachOn: an index may be a hidden column.
+// reachOn: an index may be a hidden column, and one that is dropped the primary key.
 func (st *statement) reachOn(s *scanner, database string) {
 	st.reach = reachAll
 	if s.SkipTo("ON") != "" {
@@ -213,24 +248,25 @@ func (st *statement) dropDatabase(s *scanner) {
 // rename: rows leave one name and come under another. A swap of tables is two of them.
 func (st *statement) rename(s *scanner, database string) {
 	var all []cdc.TableID
-	for {
+	for whole := false; !whole; {
 		s.Skip("IF", "EXISTS")
 		from, ok := s.Name(database)
 		if !ok || s.SkipTo("TO") == "" {
+			st.renames = nil
 			break
 		}
 		to, ok := s.Name(database)
 		if !ok {
+			st.renames = nil
 			break
 		}
+		st.renames = append(st.renames, renaming{from, to})
 		for _, id := range []cdc.TableID{from, to} {
 			if !slices.Contains(all, id) {
 				all = append(all, id)
 			}
 		}
-		if !s.Has(",") {
-			break
-		}
+		whole = !s.Has(",")
 	}
 	st.truncate(all)
 }
@@ -254,6 +290,12 @@ func (st *statement) alter(s *scanner, database string) {
 		return
 	}
 	st.reach, st.tables = reachTables, []cdc.TableID{id}
+	alone := *s
+	if alone.Has("RENAME") && st.alterRename(&alone, database) && alone.Next() == (sqltext.Token{}) {
+		st.renames = []renaming{{id, st.tables[1]}}
+		return
+	}
+	st.verb, st.tables = verbOther, st.tables[:1]
 	for {
 		switch word := s.SkipTo("DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT", "RENAME"); word {
 		case "":
@@ -266,19 +308,22 @@ func (st *statement) alter(s *scanner, database string) {
 	}
 }
 
-func (st *statement) alterRename(s *scanner, database string) {
+// alterRename reads what stands behind RENAME, and reports whether it is another name for the table.
+func (st *statement) alterRename(s *scanner, database string) bool {
 	for _, other := range []string{"COLUMN", "INDEX", "KEY"} {
 		if s.Has(other) {
-			return
+			return false
 		}
 	}
 	s.Skip("TO", "AS", "=")
-	if id, ok := s.Name(database); ok {
+	id, ok := s.Name(database)
+	if ok {
 		st.tables = append(st.tables, id)
 		if st.verb == verbOther {
 			st.verb = verbTruncate
 		}
 	}
+	return ok
 }
 
 func (st *statement) alterRows(s *scanner, database, word string) {

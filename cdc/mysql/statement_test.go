@@ -173,3 +173,47 @@ func FuzzRecognise(f *testing.F) {
 		}
 	})
 }
+
+// What keeps a table's columns, and under which name its layout goes on.
+func TestRenamed(t *testing.T) {
+	for text, want := range map[string]string{ // of u and _u_gho; nothing where nobody can tell
+		"RENAME TABLE u TO _u_old, _u_gho TO u":           "_u_old u",
+		"RENAME TABLE u TO t, _u_gho TO u, t TO _u_gho":   "_u_gho u",
+		"rename tables if exists `u` wait 5 to app.v":     "app.v -",
+		"RENAME TABLE u TO v, _u_gho MOVED w":             "- -",
+		"ALTER TABLE u RENAME v":                          "v -",
+		"ALTER TABLE u RENAME TO `app`.`v` /* x */":       "app.v -",
+		"ALTER TABLE u RENAME AS v":                       "v -",
+		"ALTER TABLE u RENAME TO v, ADD x INT":            "- -",
+		"ALTER TABLE u ADD x INT, RENAME TO v":            "- -",
+		"ALTER TABLE u RENAME COLUMN a TO b":              "- -",
+		"DROP TABLE u":                                    "- -",
+		"ALTER TABLE u RENAME COLUMN a TO b, RENAME TO v": "- -",
+	} {
+		st := recognise(text, "db")
+		var got []string
+		for _, name := range []string{"u", "_u_gho"} {
+			to, ok := st.renamed(cdc.TableID{Schema: "db", Table: name})
+			switch {
+			case !ok:
+				got = append(got, "-")
+			case to.Schema == "db":
+				got = append(got, to.Table)
+			default:
+				got = append(got, to.String())
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	for text, keeps := range map[string]bool{
+		"TRUNCATE u": true, "CREATE UNIQUE INDEX i ON u ((a + 1))": true, "DROP INDEX `PRIMARY` ON u": false, "ALTER TABLE u ADD INDEX (a)": false,
+		"CREATE TABLE u (id INT)": false, "CREATE INDEX": false, "TRUNCATE": false,
+	} {
+		st := recognise(text, "db")
+		if st.keeps != keeps || st.touches(cdc.TableID{Schema: "db", Table: "u"}) == keeps {
+			t.Errorf("%s: keeps %v", text, st.keeps)
+		}
+	}
+}

@@ -93,11 +93,11 @@ func TestImageTellsAbsentFromNull(t *testing.T) {
 	l.finish()
 	d := rowDecoder{layout: l}
 	in := &cursor{s: "\x01\x00\x01x"} // of the columns b, c, d: b is NULL, c is empty, d is hidden
-	row, err := d.image(in, "\x0e", false)
+	row, err := d.image(nil, in, "\x0e", false)
 	if err != nil || len(row) != 3 || row[0].Kind != cdc.Absent || row[1].Kind != cdc.Null || row[2] != (cdc.Value{Kind: cdc.Text}) {
 		t.Errorf("got %+v, %v", row, err)
 	}
-	if _, err := d.image(&cursor{s: "\x00\x05ab"}, "\x01", false); err != errShort {
+	if _, err := d.image(nil, &cursor{s: "\x00\x05ab"}, "\x01", false); err != errShort {
 		t.Errorf("a cut row gives %v", err)
 	}
 }
@@ -128,7 +128,7 @@ func FuzzImage(f *testing.F) {
 		l.finish()
 		d := rowDecoder{layout: l, json: json, partial: true}
 		in := &cursor{s: string(body)}
-		row, err := d.image(in, bitmap(present), true)
+		row, err := d.image(nil, in, bitmap(present), true)
 		if err == nil && (len(row) != len(kinds) || in.pos > len(body)) {
 			t.Errorf("%d values of %d columns, %d of %d bytes", len(row), len(kinds), in.pos, len(body))
 		}

@@ -74,7 +74,7 @@ func (x *prepareds) keep(p *prepared, c *cdc.RowChange, size int) {
 		p.again = true
 		return
 	}
-	p.kept = append(p.kept, c)
+	p.kept = append(p.kept, c.Clone())
 	p.bytes += size
 	x.bytes += size
 }

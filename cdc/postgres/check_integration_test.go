@@ -81,8 +81,8 @@ func TestC4NoReplicaIdentity(t *testing.T) {
 	}
 }
 
-// A row filter and a column list are named and refused, or accepted where the configuration says so. An update that crosses
-// the filter comes as an insert or a delete, with its key.
+// A row filter and a column list are named and refused, by check and by a source that begins, or accepted where the configuration
+// says so. An update that crosses the filter comes as an insert or a delete, with its key. A source that is fed already goes on.
 func TestC10PartialPublication(t *testing.T) {
 	d := newDB(t)
 	d.exec(
@@ -102,9 +102,18 @@ func TestC10PartialPublication(t *testing.T) {
 	wantFinding(t, found, cdc.SeverityWarning, "public.u", "filter")
 	wantFinding(t, found, cdc.SeverityWarning, "public.u", "column email: publication")
 
-	r := d.start(f, cdc.Position{})
+	err := d.fails(f, cdc.Position{})
+	wantError(t, err, false, false, "public.u only the rows that its filter lets through, (region = 'eu'::text); of public.u no column email")
+	if slots := d.text("SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1", f.cfg.Slot); slots != "0" {
+		t.Errorf("%s slots of a source that was refused", slots)
+	}
+	r := d.start(newFeeder(t, allowing), cdc.Position{})
 	d.exec("UPDATE u SET region = 'us' WHERE id = 1", "UPDATE u SET region = 'as' WHERE id = 2", "UPDATE u SET region = 'eu' WHERE id = 2", "UPDATE u SET email = 'c' WHERE id = 2")
 	same(t, shown(r.caughtUp()), "d u {id=1 region=eu} -\nc u - {id=2 region=eu}\nu u - {id=2 region=eu}")
+	at := r.stop()
+	r = d.start(f, at)
+	d.exec("UPDATE u SET region = 'us' WHERE id = 2")
+	same(t, shown(r.caughtUp()), "d u {id=2 region=eu} -")
 	r.stop()
 
 	d.exec("DROP PUBLICATION "+f.cfg.Publication, "CREATE PUBLICATION "+f.cfg.Publication+" FOR TABLE u WITH (publish = 'insert, update')")

@@ -114,11 +114,45 @@ func (c *checker) table(t tableInfo, pub *publicationInfo) {
 	if t.Filtered {
 		c.add(partial, t.String(), "", "publish the table without WHERE, or accept it with allow_partial", "publication %s sends only the rows that its filter lets through: %s", c.f.cfg.Publication, t.Filter)
 	}
-	for _, column := range t.Columns {
-		if !slices.Contains(t.Sent, column) && !slices.Contains(t.Unsendable, column) {
-			c.add(partial, t.String(), column, "publish the table without a column list, or name it there, or accept it with allow_partial", "publication %s does not send it", c.f.cfg.Publication)
+	for _, column := range t.withheld() {
+		c.add(partial, t.String(), column, "publish the table without a column list, or name it there, or accept it with allow_partial", "publication %s does not send it", c.f.cfg.Publication)
+	}
+}
+
+// withheld are the columns that the publication could send and does not.
+func (t tableInfo) withheld() []string {
+	return slices.DeleteFunc(slices.Clone(t.Columns), func(column string) bool {
+		return slices.Contains(t.Sent, column) || slices.Contains(t.Unsendable, column)
+	})
+}
+
+// whole refuses to begin a source of whose tables the publication sends only a part, unless that was accepted. Of one that is fed
+// already, where the publication was narrowed since, Check tells: to stand there would bring nothing back, and hold up the others.
+func (f *Feeder) whole(ctx context.Context, conn *pgx.Conn) error {
+	if f.cfg.AllowPartial {
+		return nil
+	}
+	tables, err := listIncluded(ctx, conn, f.cfg.Publication, f.cfg.Include)
+	if err != nil {
+		return err
+	}
+	var parts []string
+	for _, t := range tables {
+		if !t.Published || f.unfit(t) != nil {
+			continue
+		}
+		if t.Filtered {
+			parts = append(parts, fmt.Sprintf("of %s only the rows that its filter lets through, %s", t, t.Filter))
+		}
+		if columns := t.withheld(); len(columns) > 0 {
+			parts = append(parts, fmt.Sprintf("of %s no column %s", t, strings.Join(columns, ", ")))
 		}
 	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return f.problem(fmt.Errorf("publication %s sends %s: other changes would never be seen", f.cfg.Publication, strings.Join(parts, "; ")),
+		"publish the tables without WHERE and without a column list, or leave them out of include, or accept it with allow_partial: true")
 }
 
 // generated looks at generated columns.

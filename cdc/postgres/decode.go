@@ -24,6 +24,13 @@ type decoder struct {
 	reached *atomic.Pointer[progress]     // Feeder.reached
 	open    bool
 	tx      transaction // the last that began
+	row     rowMemory
+}
+
+// rowMemory is where each row change is read into.
+type rowMemory struct {
+	change        cdc.RowChange
+	before, after cdc.Row
 }
 
 // transaction is what its changes have in common.
@@ -55,7 +62,7 @@ func (d *decoder) message(ctx context.Context, text string) error {
 			}
 		}
 	case msgInsert, msgUpdate, msgDelete:
-		err = d.row(ctx, kind, c)
+		err = d.rowChange(ctx, kind, c)
 	case msgTruncate:
 		err = d.truncate(ctx, c)
 	case msgMessage:
@@ -115,7 +122,7 @@ func (d *decoder) idle(ctx context.Context, end lsn, at time.Time) error {
 	return handlerFailed(d.out.Committed(ctx, d.origin.position(end), at))
 }
 
-func (d *decoder) row(ctx context.Context, kind byte, c *cursor) error {
+func (d *decoder) rowChange(ctx context.Context, kind byte, c *cursor) error {
 	m, err := parseRow(c)
 	if err != nil {
 		return err
@@ -124,7 +131,7 @@ func (d *decoder) row(ctx context.Context, kind byte, c *cursor) error {
 	if err != nil || !rel.included {
 		return err
 	}
-	ch, err := readRow(m, rel)
+	ch, err := d.row.read(m, rel)
 	if err != nil {
 		return &cdc.SourceError{Source: d.source, Table: rel.table, At: d.tx.start, Err: fmt.Errorf("reading a row: %w", err)}
 	}
@@ -139,14 +146,17 @@ func (d *decoder) row(ctx context.Context, kind byte, c *cursor) error {
 	return d.change(ctx, rel, ch)
 }
 
-// readRow reads the images of a row change. An update has no old one where the replica identity did not change.
-func readRow(m rowMessage, rel *relation) (*cdc.RowChange, error) {
-	ch := &cdc.RowChange{}
+// read reads the images of a row change. An update has no old one where the replica identity did not change.
+func (mem *rowMemory) read(m rowMessage, rel *relation) (*cdc.RowChange, error) {
+	mem.change = cdc.RowChange{}
+	ch := &mem.change
 	err := m.tuples(func(kind byte, c *cursor) (err error) {
 		if kind == tupleNew {
-			ch.After, err = readTuple(c, rel, false)
+			mem.after, err = readTuple(mem.after[:0], c, rel, false)
+			ch.After = mem.after
 		} else {
-			ch.Before, err = readTuple(c, rel, kind == tupleKey)
+			mem.before, err = readTuple(mem.before[:0], c, rel, kind == tupleKey)
+			ch.Before = mem.before
 		}
 		return err
 	})

@@ -74,7 +74,7 @@ func (h *told) Joined(_ context.Context, tables []cdc.TableID, p cdc.Position) e
 func (h *told) Started(context.Context, cdc.Position) error { return nil }
 
 func (h *told) Change(_ context.Context, c *cdc.RowChange) error {
-	h.changes = append(h.changes, c)
+	h.changes = append(h.changes, c.Clone())
 	s := fmt.Sprintf("%s %s.%s #%d", c.Op, c.Schema, c.Table, c.Ordinal)
 	for _, row := range []cdc.Row{c.Before, c.After} {
 		s += " " + showRow(row)
@@ -359,6 +359,15 @@ func BenchmarkDecodeUpdate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = d.message(b.Context(), update)
+	}
+}
+
+// A table without columns has rows all the same.
+func TestRowsWithoutColumns(t *testing.T) {
+	h := &told{}
+	decode(t, newDecoder(h), begin(), msg('R').u32(9).name("public").name("none").u8('d').u16(0), msg('I').u32(9).tuple('N'))
+	if want := []string{"c public.none #0 - ()"}; !cmp.Equal(want, h.lines) {
+		t.Errorf("got %q", h.lines)
 	}
 }
 

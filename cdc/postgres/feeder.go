@@ -60,11 +60,13 @@ type Feeder struct {
 	measured atomic.Pointer[Status]
 
 	outside outside // Run's
+	fork    lsn     // Run's: where the server's timeline left the one of the position that it began at; 0: it did not, or there was none
 }
 
 var (
-	_ cdc.Feeder = (*Feeder)(nil)
-	_ cdc.Lagger = (*Feeder)(nil)
+	_ cdc.Feeder  = (*Feeder)(nil)
+	_ cdc.Lagger  = (*Feeder)(nil)
+	_ cdc.Witness = (*Feeder)(nil)
 )
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)

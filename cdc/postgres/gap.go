@@ -43,6 +43,7 @@ func (f *Feeder) resumable(ctx context.Context, s *session, slot *slotInfo, from
 // at and beyond: what was handed over last may not be saved yet. It reports whether there was a promotion since.
 func (f *Feeder) sameHistory(ctx context.Context, s *session, slot *slotInfo, from cdc.Position, at lsn) (promoted bool, err error) {
 	at = max(at, f.handedOver(from))
+	f.fork = 0
 	switch {
 	case from.Timeline == s.origin.timeline && s.end >= at:
 		return false, nil
@@ -71,7 +72,16 @@ func (f *Feeder) sameHistory(ctx context.Context, s *session, slot *slotInfo, fr
 		return true, f.undone(from, left, fmt.Errorf("the server was promoted (timeline %d) at %s, from a point before what timeline %d has told us (up to %s)",
 			s.origin.timeline, left, from.Timeline, at))
 	}
+	f.fork = left
 	return true, nil
+}
+
+// Undone implements cdc.Witness: of the timeline that was left, what lies at and above the fork.
+func (f *Feeder) Undone(context.Context) (func(*cdc.RowChange) bool, error) {
+	if f.fork == 0 {
+		return nil, nil
+	}
+	return undoneFrom(f.fork), nil
 }
 
 // handedOver is how far changes of from's timeline were handed over by this process: as far as from, or beyond.
@@ -88,13 +98,17 @@ func (f *Feeder) handedOver(from cdc.Position) lsn {
 func (f *Feeder) undone(from cdc.Position, fork lsn, err error) error {
 	g := &cdc.GapError{Err: err}
 	if fork != 0 {
-		g.Undone = func(c *cdc.RowChange) bool {
-			at, err := parseLSN(c.Position.LSN)
-			return err != nil || at >= fork // what cannot be told apart is undone: one delete too many does no harm
-		}
+		g.Undone = undoneFrom(fork)
 		g.UndoneText = fmt.Sprintf("everything from %s on of timeline %d", fork, from.Timeline)
 	}
 	return f.gapError(from, g)
+}
+
+func undoneFrom(fork lsn) func(*cdc.RowChange) bool {
+	return func(c *cdc.RowChange) bool {
+		at, err := parseLSN(c.Position.LSN)
+		return err != nil || at >= fork // what cannot be told apart is undone: one delete too many does no harm
+	}
 }
 
 // leftAt finds where a timeline's history left another: lines of "timeline <tab> position <tab> reason".

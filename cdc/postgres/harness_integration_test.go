@@ -291,7 +291,7 @@ func (r *run) Change(ctx context.Context, c *cdc.RowChange) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changes = append(r.changes, c)
+	r.changes = append(r.changes, c.Clone())
 	return nil
 }
 

@@ -128,6 +128,11 @@ func (f *Feeder) begin(ctx context.Context, s *session, from cdc.Position) error
 	if err := f.ensurePublication(ctx, s); err != nil {
 		return err
 	}
+	if from.IsZero() {
+		if err := f.whole(ctx, s.conn); err != nil {
+			return err
+		}
+	}
 	s.found = slot != nil
 	switch {
 	case !from.IsZero():

@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -48,9 +49,9 @@ func valueOf(kind cdc.Kind, text string) cdc.Value {
 	return cdc.Value{Kind: kind, S: text}
 }
 
-// readTuple reads a tuple of rel's layout. Of a key tuple only the columns of the replica identity were sent: the others
+// readTuple appends a tuple of rel's layout to row. Of a key tuple only the columns of the replica identity were sent: the others
 // are Absent, whatever stands there.
-func readTuple(c *cursor, rel *relation, keyOnly bool) (cdc.Row, error) {
+func readTuple(row cdc.Row, c *cursor, rel *relation, keyOnly bool) (cdc.Row, error) {
 	n := c.uint16()
 	if c.bad {
 		return nil, errShortMessage
@@ -58,8 +59,10 @@ func readTuple(c *cursor, rel *relation, keyOnly bool) (cdc.Row, error) {
 	if n != len(rel.kinds) {
 		return nil, fmt.Errorf("a tuple has %d columns, the table %d", n, len(rel.kinds))
 	}
-	row := make(cdc.Row, n)
-	for i := range row {
+	if row = slices.Grow(row, n); row == nil {
+		row = cdc.Row{} // of a table without columns: an image all the same
+	}
+	for i := range n {
 		var v cdc.Value
 		switch mark := c.byte(); mark {
 		case columnNull:
@@ -75,9 +78,10 @@ func readTuple(c *cursor, rel *relation, keyOnly bool) (cdc.Row, error) {
 			}
 			return nil, fmt.Errorf("a column is marked %q", mark)
 		}
-		if !keyOnly || rel.identity[i] {
-			row[i] = v
+		if keyOnly && !rel.identity[i] {
+			v = cdc.Value{}
 		}
+		row = append(row, v)
 	}
 	return row, c.err()
 }

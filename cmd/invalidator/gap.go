@@ -215,6 +215,9 @@ func printGap(out io.Writer, g *gap.Case) error {
 	line("why", g.Why)
 	line("hint", g.Hint)
 	line("seen", g.Seen.Format(time.RFC3339))
+	if g.Times > 1 {
+		line("lost again", fmt.Sprintf("%d times, last at %s", g.Times-1, g.Last.Format(time.RFC3339)))
+	}
 	if r := g.Range; r != nil {
 		from := fmt.Sprint(r.From)
 		if r.From < 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -46,7 +47,33 @@ func (g gapRecorder) Record(ctx context.Context, source string, l changelog.Loss
 	if err != nil || !flush {
 		return err
 	}
-	return g.book.Settle(ctx, c, "on_gap: flush", true)
+	return g.book.Settle(ctx, c, gap.OnGap, true)
+}
+
+// settleEvery is how often a worker looks for gaps that somebody accepted and did not finish. It reads the state topic whole.
+const settleEvery = 5 * time.Minute
+
+// settleGaps finishes, until ctx ends, what somebody accepted and died before it was done: the flush is asked for. Every worker
+// looks, each at moments of its own, so that mostly one finds something.
+func settleGaps(ctx context.Context, book *gap.Book, log *slog.Logger) {
+	wait := rand.N(settleEvery)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = settleEvery/2 + rand.N(settleEvery)
+		limit, cancel := context.WithTimeout(ctx, gapsTimeout)
+		done, err := book.SettleLate(limit)
+		cancel()
+		for _, c := range done {
+			log.Warn("a gap that was accepted and not finished is closed", "gap", c.ID, "accepted_by", c.Acceptance.By, "flush", c.Acceptance.Flush, "pools", c.Pools)
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("finishing gaps that were accepted: it is tried again", "error", err)
+		}
+	}
 }
 
 // topicTables are the tables whose changes lie on a topic, where its name says that for certain; none: any of the source.

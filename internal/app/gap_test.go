@@ -1,16 +1,22 @@
 package app
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"invalidator/internal/changelog"
+	"invalidator/internal/changelog/changelogtest"
 	"invalidator/internal/config"
 	"invalidator/internal/gap"
 	"invalidator/mapping"
+	"invalidator/replay"
 )
 
 const gapMappings = `
@@ -110,4 +116,33 @@ func TestAWorkersGap(t *testing.T) {
 		!slices.Equal(closed.Passage.Requests, []string{"flat.users/0/7/user"}) {
 		t.Errorf("%+v", closed)
 	}
+}
+
+// A worker finishes what somebody accepted and died before it was done: its own gaps have no leader who would.
+func TestWorkersFinishWhatSomebodyAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := changelogtest.Start(t)
+		book, err := gap.OpenBook(cluster.Options, cluster.Names, "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer book.Close()
+		c, err := book.Record(t.Context(), gap.Gap{
+			ID: gap.WorkerID("shop.shop.users", 3, 500), Source: "shop", Pools: []string{"user"}, Why: "away",
+			Range: &replay.Range{Topic: "shop.shop.users", Partition: 3, From: 100, To: 500},
+		}, false)
+		if err == nil {
+			err = book.Accept(t.Context(), c, "ann", true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := inBackground(t.Context(), func(ctx context.Context) { settleGaps(ctx, book, slog.New(slog.DiscardHandler)) })
+		time.Sleep(4 * settleEvery)
+		stop()
+		all, err := book.Load(t.Context())
+		if err != nil || len(all) != 1 || all[0].State() != gap.Closed || !slices.Equal(all[0].Passage.Requests, []string{c.ID + "/user"}) {
+			t.Errorf("%+v %v", all, err)
+		}
+	})
 }

@@ -195,6 +195,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	defer inBackground(ctx, func(ctx context.Context) {
 		watchTopics(ctx, w.Config, func() *mapping.Set { return mappings.today().set }, w.Log, topicsEvery)
 	})()
+	defer inBackground(ctx, func(ctx context.Context) { settleGaps(ctx, book, w.Log) })()
 	if w.Started != nil {
 		w.Started()
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	leaderHeartbeat  = 500 * time.Millisecond // a follower learns within it that the leader has left
+	leaderHeartbeat  = 250 * time.Millisecond // a follower learns within it that the leader has left
 	leaderRebalance  = sessionTimeout         // who has not joined again by then is left out
 	confirmTimeout   = 5 * time.Second
 	previousTimeout  = time.Second

@@ -152,17 +152,35 @@ func (p *Producer) Ensure(ctx context.Context, name string, lower map[string]int
 	return Topic{name, limit - recordOverhead, findings}, nil
 }
 
-// Produce sends one record, in the order of calls within a key; key nil is null. done is called once, from another
-// goroutine, when every in-sync replica has the record (nil), or when it never will be known to (*ProduceError); it must
-// not block. Until then key and value must not be changed. A broker that is away is waited for.
-func (p *Producer) Produce(topic string, key, value []byte, done func(error)) {
-	r := &kgo.Record{Topic: topic, Key: key, Value: value}
-	p.cl.Produce(context.Background(), r, func(r *kgo.Record, err error) {
-		if err != nil {
-			err = &ProduceError{Topic: r.Topic, Bytes: len(r.Key) + len(r.Value), Err: err}
-		}
-		done(err)
-	})
+// Outgoing is one record for Produce. It may be used for another once Done was called without an error.
+type Outgoing struct {
+	Topic      string
+	Key, Value []byte    // key nil is null
+	At         time.Time // the record's time
+
+	// Done is called once a Produce, from another goroutine, when every in-sync replica has the record (nil), or when it never
+	// will be known to (*ProduceError); it must not block. Until then nothing of the record must be changed.
+	Done func(error)
+
+	record  kgo.Record
+	promise func(*kgo.Record, error) // its own finished, made once
+}
+
+// Produce sends one record, in the order of calls within a key. A broker that is away is waited for.
+func (p *Producer) Produce(o *Outgoing) {
+	if o.promise == nil {
+		o.promise = o.finished
+	}
+	o.record = kgo.Record{Topic: o.Topic, Key: o.Key, Value: o.Value, Timestamp: o.At}
+	p.cl.Produce(context.Background(), &o.record, o.promise)
+}
+
+// finished is the last that the client does with a record.
+func (o *Outgoing) finished(_ *kgo.Record, err error) {
+	if err != nil {
+		err = &ProduceError{Topic: o.Topic, Bytes: len(o.Key) + len(o.Value), Err: err}
+	}
+	o.Done(err)
 }
 
 // ProduceError is a record that was not written.

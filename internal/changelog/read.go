@@ -22,6 +22,9 @@ const (
 	retryBackoff = 250 * time.Millisecond
 )
 
+// decompressor keeps what it needs for the next batch; it is safe for concurrent use.
+var decompressor = kgo.DefaultDecompressor()
+
 // readAll hands every record of a topic, from the start of each partition to the end it has when the call begins, to fn,
 // in offset order within a partition, and from several goroutines at once.
 //
@@ -147,7 +150,7 @@ func fetchOnce(ctx context.Context, cl *kgo.Client, p Partition, from int64) (fe
 	}
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: from, Topic: p.Topic, Partition: p.Number, IsolationLevel: kgo.ReadUncommitted(),
-	}, &resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
+	}, &resp.Topics[0].Partitions[0], decompressor, nil)
 	if got.Err != nil {
 		return none, got.Err
 	}

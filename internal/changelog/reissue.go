@@ -20,8 +20,7 @@ import (
 const HeaderReissued = "invalidator.reissued"
 
 const (
-	// reissueBack is how far before Since the first look begins. Each further look goes back twice as far.
-	reissueBack = time.Hour
+	reissueBack = time.Hour // Back's default
 	// reissueMargin is how much older than the oldest record that was written again a partition must have been looked at: a
 	// replica that applies in parallel may lack a transaction and have later ones.
 	reissueMargin = 10 * time.Minute
@@ -45,7 +44,8 @@ type Reissue struct {
 	Options  Options
 	Settings Settings
 	Topics   *regexp.Regexp // whole names; the service's own topics are never among them
-	Since    time.Time      // near the last records; an hour before it is looked at first
+	Since    time.Time      // near the last records
+	Back     time.Duration  // how far before Since the first look begins; each further one goes back twice as far. 0: an hour
 	Why      string         // in the header of what is written
 	Judge    func(topic string, r Record) Verdict
 }
@@ -77,7 +77,7 @@ func (r *Reissue) Run(ctx context.Context) (n int64, err error) {
 		return 0, fmt.Errorf("asking for the change topics: %w", err)
 	}
 	out := &reissuing{Reissue: r, cl: cl}
-	for age := reissueBack; len(back) > 0; age *= 2 {
+	for age := cmp.Or(r.Back, reissueBack); len(back) > 0; age *= 2 {
 		since := r.Since.Add(-age)
 		if age > maxLog { // beyond the start of any log: a duration must not overflow
 			since = time.UnixMilli(0)

@@ -41,6 +41,18 @@ func load(t *testing.T, s *changelog.StateStore) *changelog.State {
 	return st
 }
 
+// A takeover reads the whole topic, where each record is a batch of its own: to unpack each took longer than all the rest.
+func TestStateIsNotCompressed(t *testing.T) {
+	c := changelogtest.Start(t)
+	s := openState(t, c)
+	must(t, s.Put(t.Context(), "process/a", []byte(strings.Repeat("as good as it gets ", 1000))))
+	for _, r := range c.Records(t, c.Names.State) {
+		if n := r.Attrs.CompressionType(); n != 0 {
+			t.Errorf("compression %d", n)
+		}
+	}
+}
+
 func TestStateKeepsTheLastValueOfAKey(t *testing.T) {
 	c := changelogtest.Start(t)
 	s := openState(t, c)

@@ -8,9 +8,11 @@ import (
 	"invalidator/cdc"
 )
 
-// maxInFlight bounds the bytes of a source's records that are sent and not acknowledged: some 100 ms of a fast source.
-// What a row costs beside its bytes is bounded with it by maxRecords.
-const maxInFlight = 16 << 20
+// maxInFlight bounds the bytes of a source's records that are sent and not acknowledged. A feeder that catches up always has so many
+// under way: the fewer they are, the sooner their memory is used again, while it is still near the processor. Where a broker
+// takes 10 ms to acknowledge, these are 200 MB a second, more than a source gives. What a row costs beside its bytes is
+// bounded with it by maxRecords.
+const maxInFlight = 2 << 20
 
 // maxRecords bounds their number: tables of tiny rows.
 const maxRecords = 1 << 16
@@ -21,7 +23,10 @@ type flight struct {
 	t       tracker
 	records int
 	bytes   int
-	moved   time.Time // when the oldest record was last acknowledged, or the first was sent after none was under way
+
+	// As load saw it last:
+	oldest uint64
+	since  time.Time // since when that is the oldest
 
 	// changed wakes the one goroutine that waits in reserve or drain; one token is enough, since it looks again.
 	changed chan struct{}
@@ -30,13 +35,14 @@ type flight struct {
 func newFlight() *flight { return &flight{changed: make(chan struct{}, 1)} }
 
 // reserve waits until a record of n bytes may be sent, and numbers it. A record above the bound goes alone.
-func (f *flight) reserve(ctx context.Context, n int) (uint64, error) {
+func (f *flight) reserve(ctx context.Context, n int) (number uint64, waited bool, err error) {
 	for {
 		if number, ok := f.tryReserve(n); ok {
-			return number, nil
+			return number, waited, nil
 		}
+		waited = true
 		if err := f.wait(ctx); err != nil {
-			return 0, err
+			return 0, waited, err
 		}
 	}
 }
@@ -46,9 +52,6 @@ func (f *flight) tryReserve(n int) (uint64, bool) {
 	defer f.mu.Unlock()
 	if f.t.full() || f.records >= maxRecords || f.records > 0 && f.bytes+n > maxInFlight {
 		return 0, false
-	}
-	if f.t.idle() {
-		f.moved = time.Now()
 	}
 	f.records++
 	f.bytes += n
@@ -60,11 +63,7 @@ func (f *flight) acked(number uint64, n int) (mark, bool) {
 	f.mu.Lock()
 	f.records--
 	f.bytes -= n
-	before := f.t.first
 	moved := f.t.ack(number)
-	if f.t.first > before {
-		f.moved = time.Now()
-	}
 	m := f.t.safe
 	f.mu.Unlock()
 
@@ -88,14 +87,15 @@ func (f *flight) safe() (mark, bool) {
 	return f.t.safe, f.t.anySafe
 }
 
-// load returns the bytes under way, and for how long the oldest record has waited.
+// load returns the bytes under way, and for how long the oldest record has waited, as far as calls of load have seen it: it
+// is called again and again, so that no clock is read for each record.
 func (f *flight) load() (bytes int, waited time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.t.idle() {
-		waited = time.Since(f.moved)
+	if f.t.idle() || f.since.IsZero() || f.t.first != f.oldest {
+		f.oldest, f.since = f.t.first, time.Now()
 	}
-	return f.bytes, waited
+	return f.bytes, time.Since(f.since)
 }
 
 // idle reports whether every record is acknowledged.

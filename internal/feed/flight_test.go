@@ -11,13 +11,13 @@ import (
 func TestFlightIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlight()
-		large, err := f.reserve(t.Context(), 2*maxInFlight) // above the bound: alone
+		large, _, err := f.reserve(t.Context(), 2*maxInFlight) // above the bound: alone
 		if err != nil {
 			t.Fatal(err)
 		}
 		second := make(chan uint64)
 		go func() {
-			n, _ := f.reserve(t.Context(), 1)
+			n, _, _ := f.reserve(t.Context(), 1)
 			second <- n
 		}()
 		synctest.Wait()
@@ -46,7 +46,7 @@ func TestFlightIsBoundedInRecords(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := f.reserve(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := f.reserve(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -55,7 +55,9 @@ func TestFlightIsBoundedInRecords(t *testing.T) {
 func TestFlightTellsHowLongTheOldestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlight()
+		f.load()
 		time.Sleep(time.Hour) // idle is no stall
+		f.load()
 		first, _ := f.tryReserve(1)
 		second, _ := f.tryReserve(1)
 		time.Sleep(time.Second)

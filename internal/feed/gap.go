@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"invalidator/cdc"
-	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
 	"invalidator/internal/gap"
 )
@@ -18,12 +17,7 @@ const (
 	acceptEvery = 2 * time.Second
 	// watchGapsEvery is how often it is asked whether gaps that stop nothing were answered.
 	watchGapsEvery = 30 * time.Second
-	// acceptPatience is longer than accepting takes: three records.
-	acceptPatience = time.Minute
 )
-
-// onGap is who accepts where nobody has to.
-const onGap = "on_gap: flush"
 
 // stand writes down a gap that no run can go over, waits until it is accepted, and passes it. It returns nil when the source
 // should run again: behind the gap, or, after standMost without a decision, from where it stands, since the log may be there
@@ -45,7 +39,7 @@ func (s *source) stand(ctx context.Context, cause error) error {
 	}
 	switch {
 	case s.OnGapFlush:
-		if err := s.opts.Gaps.Accept(ctx, c, onGap, true); err != nil {
+		if err := s.opts.Gaps.Accept(ctx, c, gap.OnGap, true); err != nil {
 			return err
 		}
 	default:
@@ -130,7 +124,7 @@ func (s *source) pass(ctx context.Context, c *gap.Case, lost *cdc.GapError) erro
 		}
 	}
 	if lost != nil && lost.Undone != nil {
-		if p.Reissued, err = s.reissue(ctx, c.ID, lost.Undone); err != nil {
+		if p.Reissued, err = s.reissue(ctx, c.ID, 0, lost.Undone); err != nil {
 			return fmt.Errorf("writing again what the server no longer has (%s): %w", lost.UndoneText, err)
 		}
 	}
@@ -151,43 +145,6 @@ func (s *source) pass(ctx context.Context, c *gap.Case, lost *cdc.GapError) erro
 func (s *source) closed(c *gap.Case) {
 	s.gaps.remove(c.ID)
 	s.metrics.gaps.Set(float64(s.gaps.len()))
-}
-
-// reissue writes the records of our own topics again that undone says never happened, as far back as they go, and returns
-// their number. Since is when the position was last saved: what it does not cover is younger.
-func (s *source) reissue(ctx context.Context, why string, undone func(*cdc.RowChange) bool) (int64, error) {
-	none := cdc.NewColumns(nil)
-	decoder, err := envelope.NewDecoder(envelope.Config{Select: func(string, cdc.TableID) *cdc.Columns { return none }})
-	if err != nil {
-		return 0, err
-	}
-	var scratch envelope.Scratch
-	judge := func(topic string, r changelog.Record) changelog.Verdict {
-		c, _, err := decoder.DecodeInto(ctx, envelope.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: r.Headers}, &scratch)
-		switch {
-		case err != nil:
-			return changelog.Unclear
-		case c == nil || c.Source != s.Name || c.Op == cdc.Tomb:
-			return changelog.Stands
-		case undone(c):
-			return changelog.Undone
-		}
-		return changelog.Stands
-	}
-	since := s.at.Saved
-	if since.IsZero() {
-		since = time.Now()
-	}
-	again := changelog.Reissue{
-		Options: s.kafka(), Settings: s.opts.Topics, Topics: changelog.ChangeTopics(s.TopicPrefix), Since: since, Why: why, Judge: judge,
-	}
-	n, err := again.Run(ctx)
-	s.metrics.reissued.Add(float64(n))
-	if err == nil && n > 0 {
-		s.log.Warn("records of transactions that the server no longer has were written again, so that their keys are deleted once more",
-			"gap", why, "records", n)
-	}
-	return n, err
 }
 
 // findStops looks for gaps that stopped this source and are not closed. One that a leader passed, and died before it could
@@ -235,7 +192,7 @@ func (s *source) watchGaps(ctx context.Context) {
 	tick := time.NewTicker(watchGapsEvery)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		if first || s.gaps.len() > 0 {
+		if first || s.gaps.len() > 0 || s.unsettled.Load() {
 			s.lookAtGaps(ctx)
 		}
 		select {
@@ -251,22 +208,24 @@ func (s *source) lookAtGaps(ctx context.Context) {
 	if err != nil && len(all) == 0 {
 		return // who writes one tells
 	}
-	open := map[string]bool{}
+	open, unsettled := map[string]bool{}, false
 	for _, c := range all {
 		if c.Source != s.Name || c.State() == gap.Closed || c.Range != nil { // a worker's is the worker's
 			continue
 		}
-		if a := c.Acceptance; a != nil && !c.Stops && time.Since(a.At) > acceptPatience {
-			// Who accepted it died before the flush was asked for. Asking again is the same request.
-			if err := s.opts.Gaps.Settle(ctx, c, a.By, a.Flush); err == nil {
-				continue
-			}
+		if c.Late(time.Now()) && s.opts.Gaps.Settle(ctx, c, c.Acceptance.By, c.Acceptance.Flush) == nil {
+			continue
 		}
 		open[c.ID] = true
-		if !c.Stops {
+		switch {
+		case c.Stops:
+		case c.State() == gap.Accepted:
+			unsettled = true
+		default:
 			s.gaps.set(c.ID, s.stands(&c.Gap))
 		}
 	}
+	s.unsettled.Store(unsettled)
 	s.gaps.keep(func(id string) bool {
 		c := gap.Find(all, id)
 		return c == nil || c.Stops || open[id] // what came since, and what stops the source, is not judged here

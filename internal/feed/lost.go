@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"invalidator/cdc"
@@ -69,18 +70,28 @@ func (r *run) Joined(ctx context.Context, tables []cdc.TableID, p cdc.Position) 
 func (r *run) writeDown(ctx context.Context, g gap.Gap, what string) error {
 	// A loss that was closed and is met again lies between the saved position and where the last run came to: a flush that
 	// was asked for when it was first met came after it.
-	c, err := r.opts.Gaps.Record(ctx, g, true)
-	if err == nil && r.OnGapFlush {
-		err = r.opts.Gaps.Settle(ctx, c, onGap, true)
+	var c *gap.Case
+	var err error
+	if r.OnGapFlush {
+		c, err = r.opts.Gaps.Flush(ctx, g)
+	} else {
+		c, err = r.opts.Gaps.Record(ctx, g, true)
 	}
 	if err != nil {
 		return fmt.Errorf("writing down a gap (%s): %w", g.Why, err)
 	}
-	if c.State() == gap.Open {
+	switch c.State() {
+	case gap.Open:
 		r.gaps.set(c.ID, r.stands(&c.Gap))
 		r.metrics.gaps.Set(float64(r.gaps.len()))
+	case gap.Accepted:
+		r.unsettled.Store(true)
 	}
-	r.log.Error(what, "gap", c.ID, "why", c.Why, "hint", c.Hint, "tables", c.Tables, "pools", c.Pools, "state", string(c.State()),
+	level := slog.LevelError
+	if c.Times&(c.Times-1) != 0 { // each loss of a day would hide all else: it is told at 1, 2, 4, 8, …
+		level = slog.LevelDebug
+	}
+	r.log.Log(ctx, level, what, "gap", c.ID, "why", c.Why, "hint", c.Hint, "tables", c.Tables, "pools", c.Pools, "times", max(c.Times, 1), "state", string(c.State()),
 		"command", "invalidator gap accept "+c.ID)
 	return nil
 }

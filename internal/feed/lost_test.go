@@ -107,6 +107,41 @@ func TestAFlushThatWasPromisedIsAskedFor(t *testing.T) {
 	})
 }
 
+// Under on_gap: flush, losses without end are one gap, of which a flush is asked for now and then, and once more when they are over.
+func TestLossesWithoutEndAreOneGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newBench(t), newFakeFeeder()
+		f.losses = map[uint64]cdc.Loss{}
+		for at := uint64(2); at < 100; at++ {
+			f.losses[at] = cdc.Loss{Tables: []cdc.TableID{orders}, At: cdc.Position{Pos: at}, Why: "UPDATE logged as a statement"}
+		}
+		s := lossy(f)
+		s.OnGapFlush = true
+		b.start(s)
+		for range 98 {
+			f.commit()
+			time.Sleep(time.Second)
+		}
+		c := b.gap()
+		if c.Times != 98 || c.State() != gap.Accepted {
+			t.Errorf("%d times, %s", c.Times, c.State())
+		}
+		if h := b.feed.Health(); h != nil {
+			t.Errorf("nobody has to act: %s", h)
+		}
+		if told := b.log.With("changes are lost"); len(told) > 7 {
+			t.Errorf("told %d times", len(told))
+		}
+		time.Sleep(2 * time.Minute)
+		if c := b.gap(); c.State() != gap.Closed {
+			t.Errorf("%+v", c)
+		}
+		if n := len(b.flushes()); n < 2 || n > 4 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
 // What was lost is durable before the position passes it, whatever fails on the way; met again it is the same gap, and its
 // flush is asked for once.
 func TestNoPositionPassesALossThatIsNotWrittenDown(t *testing.T) {

@@ -24,9 +24,6 @@ const watchEvery = time.Second
 // to save: an idle source.
 const steadyAfter = 15 * time.Second
 
-// maxPooled bounds a buffer that is kept for reuse, in bytes: a rare large row must not stay.
-const maxPooled = 64 << 10
-
 var (
 	errEnded     = errors.New("the run has ended")
 	errByItself  = errors.New("the feeder stopped by itself")
@@ -43,8 +40,11 @@ type run struct {
 	started  chan struct{}           // closed by Started
 
 	// Handler's goroutine only:
-	tables map[cdc.TableID]*table
-	last   *table
+	tables  map[cdc.TableID]*table
+	last    *table
+	encoder envelope.Encoder
+	clock   clock
+	parcels parcels
 
 	connector cdc.Connector // of the last change
 
@@ -105,11 +105,15 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 		saved:     from.Position,
 		stale:     from.Stale,
 	}
+	r.parcels.sent = r.sent
 	if from.Found && from.Generation != s.generation {
 		r.stale = append(r.stale, changelog.PositionKey(s.Name, from.Generation))
 	}
 
 	if err := r.widen(state); err != nil {
+		return false, err
+	}
+	if err := r.remember(state, from); err != nil {
 		return false, err
 	}
 
@@ -242,6 +246,8 @@ func (r *run) Started(ctx context.Context, p cdc.Position) error {
 		if _, err := r.save(ctx); err != nil {
 			return err
 		}
+	} else if err := r.moved(ctx, p); err != nil {
+		return err
 	}
 	r.metrics.state.Set(stateFeeding)
 	r.feeding.Store(true)
@@ -262,6 +268,7 @@ func (r *run) Change(ctx context.Context, c *cdc.RowChange) error {
 // Committed puts the position behind what was sent.
 func (r *run) Committed(_ context.Context, p cdc.Position, at time.Time) error {
 	r.flight.commit(p, at)
+	r.clock.stop()
 	return nil
 }
 
@@ -270,33 +277,37 @@ func (r *run) write(ctx context.Context, c *cdc.RowChange) error {
 	if err != nil {
 		return err
 	}
-	o := envelope.Options{MaxBytes: t.limit, At: time.Now()}
-	if r.Keep != nil {
-		o.Keep = r.Keep(c.TableID)
-	}
-	buf := takeBuffer()
-	key, value, err := envelope.Encode(c, o, buf.b)
+	p, at := r.parcels.take(), r.clock.now()
+	key, value, err := r.encoder.Encode(c, envelope.Options{MaxBytes: t.limit, Keep: r.Keep, At: at}, p.memory)
 	if err != nil {
 		return err
 	}
-	size := len(key) + len(value)
-	number, err := r.flight.reserve(ctx, size)
-	if err != nil {
+	p.fill(t, key, value)
+	var waited bool
+	if p.number, waited, err = r.flight.reserve(ctx, p.size()); err != nil {
 		return err
 	}
-	r.producer.Produce(t.topic, key, value, func(err error) {
-		if err != nil {
-			r.fail(t.refusal(err))
-			return
-		}
-		buf.giveBack(value, size)
-		r.metrics.records.Inc()
-		r.metrics.bytes.Add(float64(size))
-		if m, moved := r.flight.acked(number, size); moved && !m.at.IsZero() {
-			r.metrics.ack.Observe(time.Since(m.at).Seconds())
-		}
-	})
+	if waited {
+		r.clock.stop()
+		at = r.clock.now()
+	}
+	p.out.At = at
+	r.producer.Produce(&p.out)
 	return nil
+}
+
+// sent takes the answer to a parcel, on a goroutine of the producer's.
+func (r *run) sent(p *parcel, err error) {
+	if err != nil {
+		r.fail(p.table.refusal(err))
+		return
+	}
+	r.metrics.records.Inc()
+	r.metrics.bytes.Add(float64(p.size()))
+	if m, moved := r.flight.acked(p.number, p.size()); moved && !m.at.IsZero() {
+		r.metrics.ack.Observe(time.Since(m.at).Seconds())
+	}
+	r.parcels.giveBack(p)
 }
 
 func (t *table) refusal(err error) error {
@@ -434,22 +445,5 @@ func (r *run) watchLoop(ctx context.Context) {
 			r.metrics.state.Set(stateFeeding)
 			r.log.Info("Kafka acknowledges again")
 		}
-	}
-}
-
-// buffer is memory that a record is encoded into, reused when the record is acknowledged.
-type buffer struct{ b []byte }
-
-var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 1<<10)} }}
-
-func takeBuffer() *buffer { return buffers.Get().(*buffer) }
-
-// giveBack returns the buffer; a record that outgrew it leaves its own memory.
-func (b *buffer) giveBack(value []byte, size int) {
-	if size > cap(b.b) {
-		b.b = value[:0]
-	}
-	if cap(b.b) <= maxPooled {
-		buffers.Put(b)
 	}
 }

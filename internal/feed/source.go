@@ -25,6 +25,8 @@ type source struct {
 	findings trouble        // by their text, and what a run stands for by aboutRun
 	feeding  atomic.Bool
 
+	unsettled atomic.Bool // a gap that stops nothing is accepted and not closed
+
 	// Of one time of leadership:
 	term       *changelog.Term
 	generation int64                   // of the positions that are saved in it
@@ -55,6 +57,8 @@ func (s *source) lead(ctx context.Context, t *changelog.Term) {
 	s.metrics.standsBy()
 	if errors.Is(context.Cause(ctx), changelog.ErrNotLeader) {
 		s.log.Warn("this process no longer leads the source, and stands by")
+	} else {
+		s.log.Info("this process gives the source up, since it ends: another may lead it")
 	}
 }
 

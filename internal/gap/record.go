@@ -34,7 +34,10 @@ type Gap struct {
 	Undone string        `json:"undone,omitempty"` // transactions that we handed over and that the server no longer has
 	Why    string        `json:"why"`
 	Hint   string        `json:"hint,omitempty"`
-	Seen   time.Time     `json:"seen"` // first
+	Seen   time.Time     `json:"seen"`             // first
+	Writer string        `json:"writer,omitempty"` // the one process that makes it longer; none: any does
+	Last   time.Time     `json:"last,omitzero"`    // when rows were lost last, where that was more than once
+	Times  int64         `json:"times,omitempty"`  // how often, as far as was written down: again after a crash counts; zero: once
 }
 
 // Acceptance is a decision: the value under gap-accepted/<id>.
@@ -55,7 +58,8 @@ type Passage struct {
 	Reissued int64        `json:"reissued,omitempty"` // records that were written again, since their transactions are undone
 	Note     string       `json:"note,omitempty"`     // why nothing had to be done
 	Begun    time.Time    `json:"begun"`
-	Done     time.Time    `json:"done,omitzero"` // zero: not all is done
+	Done     time.Time    `json:"done,omitzero"`   // zero: not all is done
+	Times    int64        `json:"times,omitempty"` // the gap's, when it was passed: what was lost since is not in it
 }
 
 // State is where a gap stands in its life.
@@ -63,7 +67,7 @@ type State string
 
 const (
 	Open     State = "open"     // nobody has decided
-	Accepted State = "accepted" // decided, and not passed yet
+	Accepted State = "accepted" // decided, and not passed yet, or longer again since
 	Closed   State = "closed"   // passed
 )
 
@@ -77,7 +81,7 @@ type Case struct {
 // State says where it stands.
 func (c *Case) State() State {
 	switch {
-	case c.Passage != nil && !c.Passage.Done.IsZero():
+	case c.Passage != nil && !c.Passage.Done.IsZero() && c.Passage.Times >= c.Times:
 		return Closed
 	case c.Acceptance != nil:
 		return Accepted

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -26,6 +27,10 @@ const (
 	huge       = 2_000_000 // rows of the transaction that memory is measured with
 	commits    = 500       // that latency is measured with, after some that warm up
 	warmUp     = 20
+
+	// readyRows are the records that are kept to be produced anew, again and again: a repetition is farther away than a batch
+	// is long, so that it makes none of them smaller.
+	readyRows = 100_000
 )
 
 // The goals of the feeders, as multiples of Debezium's rate on the same log and broker.
@@ -98,15 +103,27 @@ func (b *feedBench) backlog(t *testing.T) {
 	}
 	b.insert(t, n, 1000)
 
+	var cpu time.Duration
 	ours := b.rate(t, b.topic, n, func() (stop func()) {
 		f := b.p.Feed()
-		return f.Terminate
+		return func() {
+			cpu = cpuOf(t, f.Pid())
+			f.Terminate()
+		}
 	})
 	report(t, plain(b.name("rows_per_s"), ours, "rows/s"))
+	report(t, plain(b.name("cpu_us_per_row"), usPerRow(cpu, n), "us"))
+	self := os.Getpid()
+	before := cpuOf(t, self)
 	took := raw.read(t, n)
+	cpu = cpuOf(t, self) - before
 	report(t, plain(b.name("driver_rows_per_s"), float64(n)/took.Seconds(), "rows/s"))
-	produce := produceReady(t, b.p, b.sample(t), n)
+	ready := b.written(t, min(n, readyRows))
+	before = cpuOf(t, self)
+	produce := produceReady(t, b.p, ready, n)
+	cpu += cpuOf(t, self) - before
 	report(t, plain(b.name("produce_rows_per_s"), float64(n)/produce.Seconds(), "rows/s"))
+	report(t, plain(b.name("raw_cpu_us_per_row"), usPerRow(cpu, n), "us"))
 	report(t, atLeast(b.name("vs_raw"), ours*(took+produce).Seconds()/float64(n), "x", 0.7))
 	if debezium != nil {
 		theirs := b.rate(t, debezium.topic(b), n, func() (stop func()) { return debezium.run(t) })
@@ -163,24 +180,59 @@ func (b *feedBench) records(t *testing.T, topic string) (n int64) {
 	return n
 }
 
-// sample is some records of our own topic.
-func (b *feedBench) sample(t *testing.T) []*kgo.Record {
+// written is the first n records that our feeder wrote of the backlog, in the order of the log, so that they compress as they did then and
+// go to the partitions that they went to.
+func (b *feedBench) written(t *testing.T, n int) []*kgo.Record {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")), kgo.ConsumeTopics(b.topic))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	var out []*kgo.Record
+	first := b.rows - size(t, backlog)
+	out := make([]*kgo.Record, n)
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	for len(out) < 1000 && ctx.Err() == nil {
-		out = append(out, cl.PollFetches(ctx).Records()...)
-	}
-	if len(out) == 0 {
-		t.Fatalf("topic %s is empty", b.topic)
+	for missing := n; missing > 0; {
+		fetched := cl.PollFetches(ctx)
+		if err := fetched.Err(); err != nil {
+			t.Fatalf("reading topic %s, %d records missing: %v", b.topic, missing, err)
+		}
+		for _, r := range fetched.Records() {
+			var id int
+			if _, err := fmt.Sscanf(string(r.Key), `{"id":%d}`, &id); err != nil {
+				t.Fatalf("the key %s: %v", r.Key, err)
+			}
+			if i := id - first; i >= 0 && i < n && out[i] == nil {
+				out[i] = &kgo.Record{Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value)}
+				missing--
+			}
+		}
 	}
 	return out
+}
+
+// cpuOf is the time that a process has used, user and system together: /proc/pid/stat, see proc(5), in hundredths of a second.
+func cpuOf(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // from the third field on
+	var sum time.Duration
+	for _, f := range fields[14-3 : 16-3] {
+		ticks, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(ticks) * time.Second / 100
+	}
+	return sum
+}
+
+func usPerRow(cpu time.Duration, rows int) float64 {
+	return float64(cpu.Microseconds()) / float64(rows)
 }
 
 // memory is the most resident memory of a feeder in MB, while it reads one transaction of two million rows.

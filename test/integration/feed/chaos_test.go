@@ -74,8 +74,15 @@ func (s *storm) blow(n int, fault func()) {
 			s.t.Fatal(err)
 		}
 	}
+	s.settle(s.feeder)
+}
+
+// settle ends the feeders when all is fed, and compares.
+func (s *storm) settle(feeders ...*harness.Process) {
 	s.p.AwaitFed(s.dbs...)
-	s.feeder.Terminate()
+	for _, f := range feeders {
+		f.Terminate()
+	}
 	read := books(s.t, s.topics)
 	for _, w := range s.writers {
 		s.t.Run(string(w.Kind), func(t *testing.T) { w.compare(t, read[s.p.Source(w.Kind)]) })
@@ -218,3 +225,63 @@ func (s *storm) poison(p *toxiproxy.Proxy, direction string) {
 		s.t.Fatal(err)
 	}
 }
+
+// The leader is stopped by SIGSTOP, the first time for a minute, in the midst of writes that go on. Another takes over meanwhile. The
+// one that was stopped wakes up, sends what it had under way, sees that it is out, and stands by.
+func TestChaosLeader(t *testing.T) {
+	s := newStorm(t, harness.Kinds...)
+	s.begin()
+	for _, w := range s.writers {
+		w.late = true
+	}
+	leader, other := s.feeder, s.p.Feed()
+	all := &fleet{t: t, p: s.p, dbs: s.dbs, topics: s.topics}
+	for i := range many(t, "FAULTS", 2) {
+		all.await(2)
+		stopped := time.Minute
+		if i > 0 {
+			stopped = time.Duration(8+s.rng.IntN(20)) * time.Second // above a session
+		}
+		from := s.topics.count()
+		end := make(chan struct{})
+		var writing errgroup.Group
+		for _, w := range s.writers {
+			writing.Go(func() error { return w.runUntil(end) })
+		}
+		harness.Await(t, fmt.Sprintf("records before fault %d", i+1), func() (bool, string) {
+			n := s.topics.count() - from
+			return n >= large, fmt.Sprintf("%d of them", n)
+		})
+		before := strings.Count(leader.Log(), standsBy)
+		leader.Pause()
+		begin := time.Now()
+		harness.Await(t, "the other one to lead every source", func() (bool, string) {
+			log := other.Log()
+			return strings.Count(log, "took the source over") >= (i/2+1)*len(s.dbs), log
+		})
+		taken := s.topics.count()
+		harness.Await(t, "records while the leader is stopped", func() (bool, string) {
+			n := s.topics.count() - taken
+			return n > 0, fmt.Sprintf("%d of them", n)
+		})
+		<-time.After(time.Until(begin.Add(stopped)))
+		leader.Continue()
+		harness.Await(t, "the one that was stopped to stand by", func() (bool, string) {
+			return strings.Count(leader.Log(), standsBy) == before+len(s.dbs), leader.Log()
+		})
+		close(end)
+		if err := writing.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		leader, other = other, leader
+	}
+	s.settle(leader, other)
+	for _, p := range []*harness.Process{leader, other} {
+		if log := p.Log(); strings.Contains(log, "gap accept") {
+			t.Errorf("a feeder says:\n%s", log)
+		}
+	}
+}
+
+// standsBy is what a leader says that has learned that it is out.
+const standsBy = "no longer leads the source"

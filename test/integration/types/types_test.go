@@ -54,7 +54,7 @@ var errEnough = errors.New("enough")
 func (o *one) Started(context.Context, cdc.Position) error { close(o.started); return nil }
 
 func (o *one) Change(_ context.Context, c *cdc.RowChange) error {
-	o.change = c
+	o.change = c.Clone()
 	return errEnough
 }
 
