@@ -36,6 +36,7 @@ type lastRings struct {
 	fleet, host string
 	log         *slog.Logger
 	watcher     registry.Watcher
+	opened      chan struct{} // closed when the watcher has what the topic had
 
 	// Run's own, and before it open's: what the topic says, and whether it could not be asked.
 	hot     map[string]changelog.SavedHot
@@ -52,7 +53,7 @@ type lastRings struct {
 
 func newLastRings(fleet string, log *slog.Logger) *lastRings {
 	host, _ := os.Hostname()
-	return &lastRings{fleet: fleet, host: host, log: log, rings: map[int64]bool{}, hot: map[string]changelog.SavedHot{}, theirs: -1}
+	return &lastRings{fleet: fleet, host: host, log: log, rings: map[int64]bool{}, hot: map[string]changelog.SavedHot{}, theirs: -1, opened: make(chan struct{})}
 }
 
 // options are what the watcher is made with.
@@ -99,6 +100,7 @@ func (l *lastRings) open(ctx context.Context, store *changelog.StateStore, w reg
 			l.store, l.watcher = store, w
 			l.mu.Unlock()
 			w.Feed(l.saved(st))
+			close(l.opened)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -110,6 +112,17 @@ func (l *lastRings) open(ctx context.Context, store *changelog.StateStore, w reg
 			return ctx.Err()
 		case <-time.After(backoff):
 		}
+	}
+}
+
+// watch runs the watcher once it knows where the sight of others ended: what happened between, and was undone, is history by then, which
+// only a watch from there shows.
+func (l *lastRings) watch(ctx context.Context, w registry.Watcher) error {
+	select {
+	case <-l.opened:
+		return w.Run(ctx)
+	case <-ctx.Done():
+		return nil
 	}
 }
 
@@ -128,7 +141,7 @@ func (l *lastRings) saved(st *changelog.State) registry.Saved {
 	hot, badHot := st.LoadHot(l.fleet)
 	newest, badNewest := st.LoadNewest(l.fleet)
 	bad := []error{badRings, badHot, badNewest}
-	out := registry.Saved{HotRevision: newest.HotRevision, Hot: make(map[string]sink.HotEntry, len(hot))}
+	out := registry.Saved{HotRevision: newest.HotRevision, HotSeen: newest.HotRevision, Hot: make(map[string]sink.HotEntry, len(hot))}
 	known := make(map[int64]bool, len(rings))
 	for epoch, r := range rings {
 		known[epoch] = true

@@ -74,7 +74,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("registering metrics of nodes: %w", err)
 	}
 	eg, under := errgroup.WithContext(under)
-	eg.Go(func() error { return watcher.Run(under) })
+	eg.Go(func() error { return rings.watch(under, watcher) })
 	eg.Go(func() error { return client.Run(under) })
 	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry, nil) })
 	eg.Go(func() error {

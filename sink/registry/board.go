@@ -19,6 +19,7 @@ type board struct {
 	mu        sync.Mutex // guards what follows
 	past      past
 	hot       hotPast
+	fed       int64 // every change of the hot keys up to this revision is known from other workers
 	confirmed time.Time
 	changed   chan struct{} // closed and replaced with each view
 }
@@ -87,6 +88,7 @@ func (b *board) confirm(at time.Time, epoch, known int64) {
 // Feed implements Watcher.
 func (b *board) Feed(s Saved) {
 	b.mu.Lock()
+	b.fed = max(b.fed, s.HotSeen)
 	changed := s.HotRevision > b.hot.revision
 	for _, sight := range s.Sights {
 		changed = b.past.add(sight) || changed
@@ -103,6 +105,12 @@ func (b *board) Feed(s Saved) {
 	if changed {
 		b.put()
 	}
+}
+
+func (b *board) fedTo() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fed
 }
 
 // put publishes what is known, once there is a ring in it.

@@ -53,6 +53,7 @@ type Etcd struct {
 	log      *slog.Logger
 	troubles *troubles
 	state    etcdState // Run's alone
+	hotSeen  int64     // Run's alone: every change of the hot keys up to this revision was applied
 }
 
 func (c EtcdConfig) withDefaults() EtcdConfig {
@@ -111,13 +112,21 @@ func (w *Etcd) session(ctx context.Context, client *clientv3.Client) error {
 	w.state.confirm(began, revision)
 	w.put()
 
+	// Of the hot keys every change counts, also one that was undone before we read: the watch begins where our own sight, and that of
+	// other workers, ended.
+	from := max(w.hotSeen, w.fedTo())
+	if from == 0 || from > revision { // nobody saw anything, or an etcd that was restored
+		from = revision
+	}
+	w.hotSeen = from
+
 	ctx, cancel := context.WithCancel(ctx)
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	defer cancel()
 	ring, hot := make(chan clientv3.WatchResponse), make(chan clientv3.WatchResponse)
 	watches.Go(func() { watch(ctx, client, w.cfg.RingKey, revision+1, ring) })
-	watches.Go(func() { watch(ctx, client, w.cfg.HotPrefix, revision+1, hot, clientv3.WithPrefix()) })
+	watches.Go(func() { watch(ctx, client, w.cfg.HotPrefix, from+1, hot, clientv3.WithPrefix()) })
 	return w.follow(ctx, client, ring, hot)
 }
 
@@ -136,6 +145,11 @@ func (w *Etcd) follow(ctx context.Context, client *clientv3.Client, ring, hot <-
 				return err
 			}
 		case resp := <-hot:
+			if n := len(resp.Events); n > 0 {
+				w.hotSeen = resp.Events[n-1].Kv.ModRevision
+			} else if resp.CompactRevision != 0 {
+				w.hotSeen = resp.CompactRevision - 1 // the next that there is
+			}
 			if err := w.take(resp, w.state.putHot); err != nil {
 				return err
 			}

@@ -85,11 +85,20 @@ func (s *etcdState) dropRing(why error) {
 	s.troubles.tell("ring record", why)
 }
 
+// putHot takes changes in their order. What came and left again, or had more copies for a moment, counts: clients may have seen it. So
+// whatever of one entry comes after another is gathered by itself.
 func (s *etcdState) putHot(events []*clientv3.Event) {
 	var revision int64
+	touched := map[string]bool{}
 	for _, e := range events {
+		name := string(e.Kv.Key)
+		if touched[name] {
+			s.gather(revision)
+			clear(touched)
+		}
+		touched[name] = true
 		if e.Type == clientv3.EventTypeDelete {
-			s.dropEntry(string(e.Kv.Key))
+			s.dropEntry(name)
 		} else {
 			s.offerEntry(e.Kv)
 		}

@@ -54,6 +54,25 @@ func TestReplaceAfterAGap(t *testing.T) {
 	}
 }
 
+// Changes that come in one answer of etcd count one by one.
+func TestChangesOfOneAnswer(t *testing.T) {
+	_, log := newReports()
+	s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newBoard(Options{MaxTTL: time.Hour}, log), newTroubles(log))
+	s.replace(1, kvs(1, "/ring", record(1)), nil)
+	put := func(revision int64, name, value string) *clientv3.Event {
+		return &clientv3.Event{Kv: &mvccpb.KeyValue{Key: []byte(name), Value: []byte(value), ModRevision: revision}}
+	}
+	s.putHot([]*clientv3.Event{
+		put(2, "/hot/a", `{"copies": 8}`), put(3, "/hot/a", `{"copies": 3}`), put(4, "/hot/b", `{"copies": 2}`),
+		{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte("/hot/b"), ModRevision: 5}},
+	})
+	s.board.put()
+	v := s.board.View()
+	if v.Hot.Copies("a") != 8 || v.Hot.Copies("b") != 2 || fmt.Sprint(maps.Collect(v.Hot.Each)) != "map[a:3]" || v.Hot.Revision() != 5 {
+		t.Errorf("a has %d copies, b %d, today's are %v, at %d", v.Hot.Copies("a"), v.Hot.Copies("b"), maps.Collect(v.Hot.Each), v.Hot.Revision())
+	}
+}
+
 func TestNoViewBeforeARing(t *testing.T) {
 	_, log := newReports()
 	s := newEtcdState(EtcdConfig{RingKey: "/ring", HotPrefix: "/hot/"}, newBoard(Options{}, log), newTroubles(log))

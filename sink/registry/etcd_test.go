@@ -7,7 +7,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"invalidator/sink"
 	"invalidator/test/integration/services"
 )
 
@@ -197,6 +200,28 @@ func TestEtcdWasCompactedMeanwhile(t *testing.T) {
 	reports.await(t, "was compacted while the watch was cut off")
 	e.put(e.ring, record(4))
 	awaitEpoch(t, w, 4)
+}
+
+// What came, had more copies for a moment, or left while no worker looked, is seen in etcd's history, from where the sight of others ended;
+// also where it comes in one answer.
+func TestEtcdHotKeysOfAWhileAgo(t *testing.T) {
+	t.Parallel()
+	e := sharedEtcd(t)
+	e.put(e.ring, record(1))
+	seen := e.put(e.hot+"before", `{"copies": 2}`)
+	e.put(e.hot+"gone", `{"copies": 4}`)
+	e.delete(e.hot + "gone")
+	e.put(e.hot+"less", `{"copies": 8}`)
+	e.put(e.hot+"less", `{"copies": 3}`)
+	_, log := newReports()
+	w := NewEtcd(EtcdConfig{Endpoints: []string{e.address}, RingKey: e.ring, HotPrefix: e.hot}, Options{MaxTTL: time.Hour}, log)
+	w.Feed(Saved{Hot: map[string]sink.HotEntry{"before": {Copies: 2, Revision: seen, Most: 2}}, HotRevision: seen, HotSeen: seen})
+	start(t, w)
+	v := await(t, w, "what left", func(v *View) bool { return v.Hot.Copies("gone") == 4 && v.Hot.Copies("less") == 8 })
+	if got := fmt.Sprint(maps.Collect(v.Hot.Each)); got != "map[before:2 less:3]" {
+		t.Errorf("in the registry are %s", got)
+	}
+	await(t, w, "a confirmation", func(v *View) bool { return !v.Confirmed.IsZero() })
 }
 
 // etcd came back with an older state: the watch waits for a revision that is long to come, and only the question tells.

@@ -28,6 +28,7 @@ type Saved struct {
 	Sights      []Sight
 	Hot         map[string]sink.HotEntry
 	HotRevision int64 // of the newest change that any of them saw
+	HotSeen     int64 // they saw every change up to this revision, and Hot has what is left of them; where there is a history, what follows is seen in it
 }
 
 // Carrying says that somebody may carry values from copy to copy at now, so that one delete is not enough: previous stands or a replica
