@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -27,7 +28,8 @@ type change struct {
 	round    int       // the round that was issued last, from 1
 	rounds   int       // how many it gets
 	left     atomic.Int64
-	due      time.Time // when the next round is issued: settle after the last acknowledgement
+	stale    time.Duration // copies of keys that are deleted are marked stale for so long; 0: they are deleted
+	due      time.Time     // when the next round is issued: settle after the last acknowledgement
 	finished bool
 
 	requests  []changelog.RefreshRequest // written after the last round
@@ -81,7 +83,7 @@ func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf
 				c.down()
 				continue
 			}
-			err := c.send(ctx, d, cp, k.Template.StaleFor)
+			err := c.send(ctx, d, cp, cmp.Or(k.Template.StaleFor, c.stale))
 			switch {
 			case err == nil:
 			case isOff(err):

@@ -44,6 +44,7 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if err := p.tell(ctx, r, row); err != nil {
 		return err
 	}
+	p.stops(r, row, p.result.Skipped, today)
 	if err := p.emptied(ctx, r, row); err != nil {
 		return err
 	}
@@ -53,7 +54,8 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 			return err
 		}
 	}
-	if len(c.keys) == 0 {
+	m.keys.Add(float64(len(c.keys)))
+	if c.keys = p.owesInstead(r.Offset, r.Time, row, c.keys, today); len(c.keys) == 0 {
 		p.live.window.take(r.Offset, nil)
 		return nil
 	}
@@ -61,7 +63,6 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 		c.row = row
 	}
 	c.requests = requestsOf(c.keys, row, r.Key)
-	m.keys.Add(float64(len(c.keys)))
 	if !row.CommitTime.IsZero() {
 		m.lag.Observe(time.Since(row.CommitTime).Seconds())
 	}

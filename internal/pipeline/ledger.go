@@ -20,6 +20,7 @@ type ledger struct {
 	due      [passKinds]atomic.Int64             // debts that a pass can pay
 	closings atomic.Int64                        // how often a debt was closed
 	wide     atomic.Int64                        // debts that are not of a node
+	changes  atomic.Int64                        // how often a debt came, went, opened or closed
 
 	mu struct { // a leaf
 		sync.Mutex
@@ -70,6 +71,7 @@ func (l *ledger) gather() {
 		l.due[k].Store(due[k])
 	}
 	l.wide.Store(wide)
+	l.changes.Add(1)
 	if open == nil {
 		l.owing.Store(nil)
 	} else {
@@ -82,38 +84,75 @@ func (l *ledger) gather() {
 func (l *ledger) owe(node string, offset int64, at time.Time, s *Snapshot) (ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := l.openDebt(debtID{KindNode, node}, offset, at, s)
+	d, _ := l.openDebt(debtID{KindNode, node}, offset, at, s)
 	ask, d.probing = !d.probing, true
 	return ask
 }
 
-// open opens the debt of a template, a pool or a storm at offset, or opens it again. It comes before the change at offset is taken.
-func (l *ledger) open(kind, name string, offset int64, at time.Time, s *Snapshot) {
+// openAt opens the debt of a template or a pool at offset, or opens it again, before the change at offset is taken or passed by. written is
+// when the record there was; under is of a template. It reports whether that is news.
+func (l *ledger) openAt(id debtID, offset int64, written time.Time, under string, s *Snapshot) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.openDebt(debtID{kind, name}, offset, at, s)
+	was := l.mu.debts[id]
+	stood := was != nil && was.open()
+	d, news := l.openDebt(id, offset, time.Now(), s)
+	if news && d.from == offset {
+		d.at = written
+	}
+	if !stood { // else it waits for another file than the one that it was opened under
+		d.under = under
+	}
+	return news
 }
 
-// openDebt is called under the lock.
-func (l *ledger) openDebt(id debtID, offset int64, at time.Time, s *Snapshot) *debt {
-	d := l.mu.debts[id]
-	if d == nil {
-		d = &debt{debtID: id, from: offset, to: 0, since: at, epoch: s.View.Topology.Epoch(), revision: s.View.Hot.Revision()}
+// openDebt is called under the lock. It reports whether the debt says more than before.
+func (l *ledger) openDebt(id debtID, offset int64, at time.Time, s *Snapshot) (d *debt, news bool) {
+	if d = l.mu.debts[id]; d == nil {
+		d = newDebt(id, offset, at, s)
 		l.mu.debts[id] = d
 	}
 	l.mu.versions++
 	d.version = l.mu.versions
 	if d.open() && d.from <= offset {
-		return d // it says so already
+		return d, false // it says so already
 	}
-	d.from = min(d.from, offset)
-	d.epoch, d.revision = min(d.epoch, s.View.Topology.Epoch()), min(d.revision, s.View.Hot.Revision())
+	d.lower(offset, s)
 	if !d.open() {
 		d.to = openEnd
 		l.gather()
 	}
 	l.revision.Add(1)
-	return d
+	return d, true
+}
+
+// stretch has a pool's storm owe offset, before the change there is taken: the debt is made, or its end is moved. It is always closed, since
+// the live path knows what else it owes.
+//
+// A pass that has taken it goes on paying: it is told of no offset below its own end, and pay counts nothing above that.
+func (l *ledger) stretch(pool string, offset int64, written time.Time, s *Snapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := debtID{KindStorm, pool}
+	d := l.mu.debts[id]
+	switch {
+	case d == nil:
+		d = newDebt(id, offset, time.Now(), s)
+		d.to, d.at = offset+1, written
+		l.mu.debts[id] = d
+		l.gather()
+		l.closings.Add(1)
+	case offset < d.from: // the offset went back with a commit that failed
+		d.lower(offset, s)
+		d.at = written
+		l.mu.versions++
+		d.version = l.mu.versions
+	case offset < d.to:
+		return
+	default:
+		d.to = offset + 1
+	}
+	l.revision.Add(1)
 }
 
 // withhold says that a round of offset does not go to a node, since its debt is open and has offset from now on. False: it is open no
@@ -158,7 +197,7 @@ func (l *ledger) close(d *debt, next int64) {
 	}
 	l.mu.versions++
 	d.to, d.version = next, l.mu.versions
-	if d.from >= d.to { // the offset went back with a commit that failed: all of it is issued again
+	if d.from >= d.to { // nothing came, or the offset went back with a commit that failed: all of it is issued again
 		delete(l.mu.debts, d.debtID)
 	}
 	l.gather()
@@ -180,11 +219,11 @@ func (l *ledger) toAsk() (nodes []string) {
 }
 
 // closed are the debts that a pass can pay, as they are now.
-func (l *ledger) closed(which func(kind string) bool) (ds []debt) {
+func (l *ledger) closed(which func(debtID) bool) (ds []debt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, d := range l.mu.debts {
-		if !d.open() && which(id.kind) {
+		if !d.open() && which(id) {
 			ds = append(ds, *d)
 		}
 	}
@@ -204,7 +243,7 @@ func (l *ledger) reach(taken []debt, offset int64) {
 
 // left reports whether the delete of k that offset owes is left to another pass, since a debt of a higher rank covers it: that one's pass
 // reaches all its copies too. One that may have issued it already counts for nothing: a copy that it could not reach is in a node's
-// debt, which is why it is looked at now.
+// debt, which is why it is looked at now. Nor does a template's: that owes what was not rendered, and here is a key.
 func (l *ledger) left(rank int, offset int64, k *mapping.Key) bool {
 	if l.wide.Load() == 0 {
 		return false
@@ -212,16 +251,16 @@ func (l *ledger) left(rank int, offset int64, k *mapping.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, d := range l.mu.debts {
-		if id.rank() > rank && offset >= d.reached && d.covers(offset, k) {
+		if id.kind != KindTemplate && id.rank() > rank && offset >= d.reached && d.covers(offset, k) {
 			return true
 		}
 	}
 	return false
 }
 
-// pay notes that a pass has finished its rounds of everything below mark. It counts for those of the debts that it took which nothing has
-// touched since; it returns how many of these are left.
-func (l *ledger) pay(taken []debt, mark int64) (left int) {
+// pay notes that a pass has finished its rounds of everything below mark, where a record was written at about at. It counts for those of the
+// debts that it took which nothing has touched since, and up to the end that they had then; it returns how many of these are left.
+func (l *ledger) pay(taken []debt, mark int64, at time.Time) (left int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	paid := false
@@ -230,8 +269,11 @@ func (l *ledger) pay(taken []debt, mark int64) (left int) {
 		if d == nil || d.version != taken[i].version {
 			continue
 		}
-		if mark > d.from {
-			d.from = min(mark, d.to)
+		if m := min(mark, taken[i].to); m > d.from {
+			d.from = m
+			if !at.IsZero() {
+				d.at = at
+			}
 			l.revision.Add(1)
 		}
 		if d.from >= d.to {
@@ -262,6 +304,19 @@ func (l *ledger) forget(named func(node string) bool) (gone []string) {
 		l.revision.Add(1)
 	}
 	return gone
+}
+
+// wideDebts are those of pools, storms and templates.
+func (l *ledger) wideDebts() (ds []debt) {
+	if l.wide.Load() == 0 {
+		return nil
+	}
+	for _, d := range l.all() {
+		if d.kind != KindNode {
+			ds = append(ds, d)
+		}
+	}
+	return ds
 }
 
 // all are the debts as they are now, in no order.

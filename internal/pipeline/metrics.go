@@ -12,10 +12,10 @@ type metrics struct {
 	changes, keys, copies, refreshes, gaps      prometheus.Counter
 	late, undecodable                           prometheus.Counter
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
-	truncates                                   *prometheus.CounterVec
+	truncates, deferred                         *prometheus.CounterVec
 	lag                                         prometheus.Histogram
 	partitions                                  prometheus.Gauge
-	waiting, passes                             *prometheus.GaugeVec
+	waiting, passes, storms                     *prometheus.GaugeVec
 }
 
 // newMetrics registers them; its error is a registry that has them already.
@@ -40,6 +40,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		shadow:      vec("shadow_keys_total", "Keys of templates in shadow: nothing was done with them.", "pool", "mapping"),
 		parked:      vec("parked_total", "Records put on the dead-letter topic.", "kind"),
 		truncates:   vec("truncates_total", "Pools of emptied tables, by what was done: flush, for which a request was written, or ignore.", "pool", "done"),
+		deferred:    vec("deferred_keys_total", "Keys that were not deleted as they came, by what owes them: storm, or pool, where it is paused.", "pool", "kind"),
+		storms: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "storms",
+			Help: "Partitions in which a pool has a storm that is not yet deleted."}, []string{"pool"}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "invalidator", Subsystem: "worker", Name: "commit_to_issue_seconds",
 			Help:    "From the commit in the database until the first round is issued.",
@@ -59,7 +62,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.truncates, m.lag, m.partitions, m.waiting} {
+		m.parked, m.truncates, m.deferred, m.storms, m.lag, m.partitions, m.waiting} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

@@ -47,6 +47,9 @@ type partition struct {
 	pause   time.Duration // between the last two tries
 	waits   waiting
 	passes  passes
+	sorter  sorter
+	wide    wideLook
+	stands  []debtID       // what standing knows of it
 	seen    *sink.Topology // that debts were looked at under
 	hot     hotSight
 
@@ -95,6 +98,7 @@ func (p *partition) run(ctx context.Context) {
 	p.w.metrics.partitions.Inc()
 	defer p.w.metrics.partitions.Dec()
 	defer p.ended()
+	defer p.w.standing.leave(p)
 	defer p.live.end()
 	if !p.begin(ctx) {
 		return
@@ -280,6 +284,7 @@ func recordBytes(r *changelog.Record) int {
 
 // look takes in what the registry says now. It forgets what nodes owe that no ring record of the last cache.max_ttl names any more: what they held has expired.
 func (p *partition) look() {
+	p.release()
 	view := p.w.opts.Snapshots.Current().View
 	p.hot.look(p, view.Hot)
 	today := view.Topology

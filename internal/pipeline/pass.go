@@ -30,7 +30,7 @@ type Log interface {
 // one node holds to another.
 type pass struct {
 	p        *partition
-	kind     passKind
+	id       passID
 	taken    []debt // as they were when it began: what happens to one after that is not paid by it
 	lane     sink.Lane
 	from, to int64
@@ -39,26 +39,38 @@ type pass struct {
 	readers  *readers
 	copies   []sink.Copy // of one key
 	spare    int         // reserved of the track's budget
-	holds    bool        // one of the worker's slots
+	slots    *slots      // of passes of its kind
+	holds    bool        // one of them
+	pacer    *pacer      // of a storm's; nil: it goes as fast as the nodes do
 	paid     int64       // the mark up to which the ledger was told
+	read     []readTo    // in the order of offsets, above the mark
 
 	stop context.CancelFunc
 	done chan struct{} // closed when err is set
 	err  error
 }
 
-func (p *partition) beginPass(ctx context.Context, k passKind, taken []debt) *pass {
+// readTo says when about the records below an offset were written.
+type readTo struct {
+	offset  int64
+	written time.Time
+}
+
+func (p *partition) beginPass(ctx context.Context, id passID, taken []debt) *pass {
 	ctx, cancel := context.WithCancel(ctx)
 	wake := make(chan struct{}, 1)
-	ps := &pass{p: p, kind: k, taken: taken, lane: p.lane(taken), from: taken[0].from, to: taken[0].to, wake: wake, stop: cancel, done: make(chan struct{})}
+	ps := &pass{p: p, id: id, taken: taken, lane: p.lane(taken), from: taken[0].from, to: taken[0].to, wake: wake, slots: p.w.slots, stop: cancel, done: make(chan struct{})}
+	if id.kind == payStorms {
+		ps.slots, ps.pacer = p.w.stormSlots, p.pacer(id.pool)
+	}
 	for i := range taken {
 		ps.from, ps.to = min(ps.from, taken[i].from), max(ps.to, taken[i].to)
 	}
 	ps.paid = ps.from
 	ps.track = newTrack(p, p.w.passing, wake, ps.from)
-	p.w.metrics.passes.WithLabelValues(k.String()).Inc()
+	p.w.metrics.passes.WithLabelValues(id.kind.String()).Inc()
 	go func() {
-		defer p.w.metrics.passes.WithLabelValues(k.String()).Dec()
+		defer p.w.metrics.passes.WithLabelValues(id.kind.String()).Dec()
 		defer rouse(p.wake)
 		defer close(ps.done)
 		defer cancel()
@@ -75,7 +87,7 @@ var errPaid = errors.New("nothing is left to pay")
 
 // run reads, and returns when everything that it issued has had its rounds. After an error its mark stands in the ledger.
 func (ps *pass) run(ctx context.Context) error {
-	err := ps.read(ctx)
+	err := ps.readLog(ctx)
 	if err == nil {
 		ps.leave()
 		ps.track.window.next = ps.to
@@ -91,8 +103,11 @@ func (ps *pass) run(ctx context.Context) error {
 
 func never() bool { return false }
 
-// read issues the first round of all that is owed, and the later ones that are due meanwhile.
-func (ps *pass) read(ctx context.Context) (err error) {
+// errPaced ends a reading whose pool has used its part of the pace up: what was fetched is not held meanwhile.
+var errPaced = errors.New("the pool's pace")
+
+// readLog issues the first round of all that is owed, and the later ones that are due meanwhile.
+func (ps *pass) readLog(ctx context.Context) (err error) {
 	if ps.readers, err = ps.newReaders(ctx); err != nil {
 		return err
 	}
@@ -101,11 +116,18 @@ func (ps *pass) read(ctx context.Context) (err error) {
 			return err
 		}
 		err := ps.p.w.opts.Past.Read(ctx, ps.p.id, from, ps.to, func(rs []changelog.Record) error { return ps.records(ctx, rs) })
+		next := max(ps.track.window.next, from)
+		if errors.Is(err, errPaced) {
+			if err := ps.rest(ctx); err != nil {
+				return err
+			}
+			from = next
+			continue
+		}
 		var start *changelog.LogStartError
 		if !errors.As(err, &start) {
 			return err
 		}
-		next := max(ps.track.window.next, from)
 		if start.Start <= next {
 			return fmt.Errorf("reading from %d on: %w", next, err)
 		}
@@ -114,6 +136,18 @@ func (ps *pass) read(ctx context.Context) (err error) {
 			return err
 		}
 		ps.track.window.next = from
+	}
+	return nil
+}
+
+// rest waits until the pool's pace lets the pass go on.
+func (ps *pass) rest(ctx context.Context) error {
+	ps.leave()
+	for !ps.pacer.ready() {
+		until := ps.pacer.until()
+		if err := ps.wait(ctx, until, func() bool { return !time.Now().Before(until) }); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -135,7 +169,11 @@ func (ps *pass) names() string {
 // records issues what is owed of some records.
 func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 	if len(rs) > 0 {
-		ps.p.ledger.reach(ps.taken, rs[len(rs)-1].Offset+1)
+		last := &rs[len(rs)-1]
+		if ps.pacer == nil {
+			ps.p.ledger.reach(ps.taken, last.Offset+1)
+		}
+		ps.read = append(ps.read, readTo{last.Offset + 1, last.Time})
 	}
 	for i := range rs {
 		for !ps.room() {
@@ -147,6 +185,12 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 				return err
 			}
 		}
+		if ps.pacer != nil {
+			if !ps.pacer.ready() {
+				return errPaced
+			}
+			ps.p.ledger.reach(ps.taken, rs[i].Offset+1)
+		}
 		if err := ps.handle(ctx, &rs[i]); err != nil {
 			return err
 		}
@@ -156,7 +200,7 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 			}
 		}
 	}
-	if ps.lane != sink.Urgent && ps.p.w.slots.hurried() {
+	if ps.lane != sink.Urgent && ps.slots.hurried() {
 		ps.leave()
 		return ps.enter(ctx)
 	}
@@ -172,11 +216,22 @@ func (ps *pass) turn(ctx context.Context) error {
 	mark := ps.track.mark()
 	if mark > ps.paid {
 		ps.paid = mark
-		if ps.p.ledger.pay(ps.taken, mark) == 0 {
+		if left := ps.p.ledger.pay(ps.taken, mark, ps.writtenAt(mark)); left == 0 || mark >= ps.to { // a storm's debt may have grown: that is the next pass's
 			return errPaid
 		}
 	}
 	return ctx.Err()
+}
+
+// writtenAt is about when the record at mark was written.
+func (ps *pass) writtenAt(mark int64) (at time.Time) {
+	n := 0
+	for n < len(ps.read) && ps.read[n].offset <= mark {
+		at = ps.read[n].written
+		n++
+	}
+	ps.read = ps.read[n:]
+	return at
 }
 
 // wait leads the track until enough says so, or the time has come. A pass that waits holds no slot.
@@ -215,7 +270,7 @@ func (ps *pass) enter(ctx context.Context) error {
 	if ps.holds {
 		return nil
 	}
-	err := ps.p.w.slots.take(ctx, ps.lane == sink.Urgent)
+	err := ps.slots.take(ctx, ps.lane == sink.Urgent)
 	ps.holds = err == nil
 	return err
 }
@@ -223,6 +278,6 @@ func (ps *pass) enter(ctx context.Context) error {
 func (ps *pass) leave() {
 	if ps.holds {
 		ps.holds = false
-		ps.p.w.slots.give()
+		ps.slots.give()
 	}
 }

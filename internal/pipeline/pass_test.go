@@ -194,26 +194,29 @@ func (r *rig) storm(from, to int64) { r.wide(KindStorm, from, to) }
 // wide has the pool owe [from, to).
 func (r *rig) wide(kind string, from, to int64) {
 	p := r.w.partition(users)
-	p.ledger.open(kind, "user", from, time.Now(), r.w.opts.Snapshots.Current())
+	if kind == KindPool && to < 0 {
+		r.w.Hold([]string{"user"})
+	}
+	p.ledger.openAt(debtID{kind, "user"}, from, time.Now(), "", r.w.opts.Snapshots.Current())
 	if to >= 0 {
+		r.w.Hold(nil)
 		p.ledger.closeAt(kind, "user", to)
 	}
 	rouse(p.wake)
 }
 
-// DELIVERY 6.3: a key that a paused pool's debt covers is left to that one's pass, which reaches all its copies.
+// DELIVERY 6.3, 9: a pass issues no key of a paused pool: that one's debt has it, from the pass's offset on, and its pass reaches all copies.
 func TestPassLeavesWhatAPausedPoolOwes(t *testing.T) {
 	deliver(t, func(t *testing.T, r *rig) {
 		release := r.owing(t, 0, 1)
 		r.wide(KindPool, 1, -1)
 		release()
 		r.pass(2 * settle)
-		r.wantTimes(t, 2, "n1 user:0", "n2 user:0")
-		r.wantTimes(t, 0, "n1 user:1", "n2 user:1")
-		r.wantDebts(t, "pool user 1-")
+		r.wantTimes(t, 0, "n1 user:0", "n2 user:0", "n1 user:1", "n2 user:1")
+		r.wantDebts(t, "pool user 0-")
 		r.wide(KindPool, 1, 2)
 		r.pass(gather + 2*settle)
-		r.wantTimes(t, 2, "n1 user:1", "n2 user:1")
+		r.wantTimes(t, 2, "n1 user:0", "n2 user:0", "n1 user:1", "n2 user:1")
 		r.wantDebts(t)
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"invalidator/sink"
 )
 
-// passKind is what a pass pays. A partition has at most one of each.
+// passKind is what a pass pays.
 type passKind int
 
 const (
 	payDebts  passKind = iota // of nodes, pools and templates
-	payStorms                 // of storms
+	payStorms                 // of one pool's storm
 	passKinds = int(iota)
 )
 
@@ -24,84 +24,128 @@ func passOf(kind string) passKind {
 	return payDebts
 }
 
-func (k passKind) pays(kind string) bool { return passOf(kind) == k }
-
 func (k passKind) String() string { return [...]string{"debts", "storms"}[k] }
+
+// passID names a pass: a partition has at most one of each. A storm's is its pool's alone, so that a pool with a slow pace holds no other up.
+type passID struct {
+	kind passKind
+	pool string // of a storm
+}
+
+func passFor(id debtID) passID {
+	if id.kind == KindStorm {
+		return passID{payStorms, id.name}
+	}
+	return passID{}
+}
+
+func (i passID) pays(id debtID) bool { return passFor(id) == i }
 
 // gather is how long a pass waits after a debt was closed: nodes that were cut off together come back together.
 const gather = 100 * time.Millisecond
 
 // passes are those of one partition, led by its goroutine.
 type passes struct {
-	running [passKinds]*pass
-	again   [passKinds]time.Time     // no pass begins before
-	pause   [passKinds]time.Duration // after the one that failed last; 0: it did not
-	seen    int64                    // of ledger.closings
-	urged   bool                     // a running pass was looked at since
+	running map[passID]*pass
+	failed  map[passID]failure // of those whose last pass failed
+	after   time.Time          // no pass begins before
+	pacers  map[string]*pacer  // by pool
+	seen    int64              // of ledger.closings
+	urged   bool               // a running pass was looked at since
+}
+
+// failure is how long it is until the next try.
+type failure struct {
+	pause time.Duration
+	again time.Time
 }
 
 // pay begins the passes that are due, and ends those that are done, or must begin anew.
 func (p *partition) pay(ctx context.Context) {
 	ps, now := &p.passes, time.Now()
 	if n := p.ledger.closings.Load(); n != ps.seen {
-		ps.seen, ps.urged = n, true
-		for k := range ps.again {
-			if soon := now.Add(gather); ps.again[k].Before(soon) {
-				ps.again[k] = soon
-			}
-		}
+		ps.seen, ps.urged, ps.after = n, true, now.Add(gather)
 	}
-	for i := range ps.running {
-		k := passKind(i)
-		if r := ps.running[k]; r != nil {
-			select {
-			case <-r.done:
-				ps.running[k] = nil
-				p.passEnded(k, r)
-			default:
-				if ps.urged && r.lane != sink.Urgent && p.lane(p.ledger.closed(k.pays)) == sink.Urgent {
+	for id, r := range ps.running {
+		select {
+		case <-r.done:
+			delete(ps.running, id)
+			p.passEnded(id, r)
+		default:
+			switch {
+			case id.kind == payStorms:
+				if p.w.holds(id.pool) { // it goes on from its mark when the pool does
 					r.stop()
 				}
-				continue
+			case ps.urged && r.lane != sink.Urgent && p.lane(p.ledger.closed(id.pays)) == sink.Urgent:
+				r.stop()
 			}
-		}
-		if p.ledger.due[k].Load() == 0 || p.draining.Load() || now.Before(ps.again[k]) {
-			continue
-		}
-		if taken := p.ledger.closed(k.pays); len(taken) > 0 {
-			ps.running[k] = p.beginPass(ctx, k, taken)
 		}
 	}
 	ps.urged = false
+	if p.draining.Load() || now.Before(ps.after) {
+		return
+	}
+	for _, id := range p.duePasses() {
+		if now.Before(ps.failed[id].again) {
+			continue
+		}
+		if taken := p.ledger.closed(id.pays); len(taken) > 0 {
+			if ps.running == nil {
+				ps.running = map[passID]*pass{}
+			}
+			ps.running[id] = p.beginPass(ctx, id, taken)
+		}
+	}
+}
+
+// duePasses are those that have something to pay and do not run.
+func (p *partition) duePasses() (ids []passID) {
+	if _, runs := p.passes.running[passID{}]; !runs && p.ledger.due[payDebts].Load() > 0 {
+		ids = append(ids, passID{})
+	}
+	if p.ledger.due[payStorms].Load() == 0 {
+		return ids
+	}
+	for _, d := range p.ledger.closed(func(id debtID) bool { return id.kind == KindStorm }) {
+		id := passFor(d.debtID)
+		if _, runs := p.passes.running[id]; !runs && !p.w.holds(d.name) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // passEnded takes the end of a pass. One that failed is followed by another after a pause, from its mark.
-func (p *partition) passEnded(k passKind, r *pass) {
+func (p *partition) passEnded(id passID, r *pass) {
 	ps := &p.passes
 	if r.err == nil || errors.Is(r.err, context.Canceled) {
-		ps.pause[k] = 0
+		delete(ps.failed, id)
 		return
 	}
-	ps.pause[k] = min(max(2*ps.pause[k], retryMin), retryMax)
-	ps.again[k] = time.Now().Add(ps.pause[k])
-	p.w.log.Error("paying what is owed; tried again", "topic", p.id.Topic, "partition", p.id.Number, "pays", k.String(), "from", r.from, "to", r.to,
-		"again_in", ps.pause[k], "error", r.err)
+	pause := min(max(2*ps.failed[id].pause, retryMin), retryMax)
+	if ps.failed == nil {
+		ps.failed = map[passID]failure{}
+	}
+	ps.failed[id] = failure{pause, time.Now().Add(pause)}
+	p.w.log.Error("paying what is owed; tried again", "topic", p.id.Topic, "partition", p.id.Number, "pays", id.kind.String(), "pool", id.pool,
+		"from", r.from, "to", r.to, "again_in", pause, "error", r.err)
 }
 
 // lane is the highest of what debts go to.
 func (p *partition) lane(ds []debt) sink.Lane {
-	topology, lane := p.w.opts.Snapshots.Current().View.Topology, sink.Storm
+	topology, lane := p.w.opts.Snapshots.Current().View.Topology, sink.Lane(sink.Lanes)
 	for i := range ds {
-		lane = min(lane, laneOf(&ds[i], topology))
+		lane = min(lane, p.w.laneOf(&ds[i], topology))
 	}
 	return lane
 }
 
 // laneOf is the lane of a debt's deletes: a primary's go with promotions, since its readers have nothing else.
-func laneOf(d *debt, t *sink.Topology) sink.Lane {
+func (w *Worker) laneOf(d *debt, t *sink.Topology) sink.Lane {
 	switch {
 	case d.kind == KindStorm:
-		return sink.Storm
+		return w.stormLane(d.name)
 	case d.kind == KindNode && t.IsPrimary(d.name):
 		return sink.Urgent
 	}
@@ -114,10 +158,8 @@ func (p *partition) passesIdle() time.Duration {
 	if p.draining.Load() {
 		return d
 	}
-	for k, r := range p.passes.running {
-		if r == nil && p.ledger.due[k].Load() > 0 {
-			d = min(d, time.Until(p.passes.again[k]))
-		}
+	for _, id := range p.duePasses() {
+		d = min(d, max(time.Until(p.passes.after), time.Until(p.passes.failed[id].again)))
 	}
 	return d
 }
@@ -125,9 +167,18 @@ func (p *partition) passesIdle() time.Duration {
 // stop ends the passes and waits for them. Their marks are in the ledger.
 func (ps *passes) stop() {
 	for _, r := range ps.running {
-		if r != nil {
-			r.stop()
-			<-r.done
-		}
+		r.stop()
+		<-r.done
 	}
+}
+
+// pacer is the one of a pool. No two passes of a pool run at once.
+func (p *partition) pacer(pool string) *pacer {
+	if p.passes.pacers == nil {
+		p.passes.pacers = map[string]*pacer{}
+	}
+	if p.passes.pacers[pool] == nil {
+		p.passes.pacers[pool] = &pacer{w: p.w, pool: pool}
+	}
+	return p.passes.pacers[pool]
 }

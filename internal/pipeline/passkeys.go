@@ -93,7 +93,10 @@ func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
 		return nil
 	}
 	today := ps.p.w.opts.Snapshots.Current()
-	c := &change{t: ps.track, offset: r.Offset, snapshot: today, rounds: plainRounds, lane: sink.Storm}
+	c := &change{t: ps.track, offset: r.Offset, snapshot: today, rounds: plainRounds, lane: sink.Lane(sink.Lanes)}
+	if ps.pacer != nil {
+		c.stale = ps.p.w.storms().of(ps.id.pool).Stale
+	}
 	for _, rd := range ps.readers.at(ps.p.source, r.Offset, today.Mapper) {
 		row, err := ps.decode(ctx, rd, r)
 		if err != nil {
@@ -104,7 +107,10 @@ func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
 		}
 		rd.result.Reset()
 		rd.mapper.Keys(row, &rd.result)
-		own := mapping.CloneKeys(ps.owed(c, rd.result.Keys))
+		if rd == ps.readers.today {
+			ps.stillStopped(r, row, rd.result.Skipped, today)
+		}
+		own := mapping.CloneKeys(ps.owed(c, rd.result.Keys, r.Time))
 		c.keys = append(c.keys, own...)
 		c.requests = append(c.requests, requestsOf(own, row, r.Key)...)
 	}
@@ -113,6 +119,9 @@ func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
 		return nil
 	}
 	ps.spare--
+	if ps.pacer != nil {
+		ps.pacer.spend(len(c.keys))
+	}
 	ps.track.window.take(r.Offset, c)
 	return ps.track.issue(ctx, c, today)
 }
@@ -150,7 +159,7 @@ func (ps *pass) decode(ctx context.Context, rd *reader, r *changelog.Record) (*c
 
 // owed keeps those of a record's keys that are issued: a debt that the pass took covers one of their copies, and no other pass reaches
 // them all. c's lane becomes the highest of theirs.
-func (ps *pass) owed(c *change, keys []mapping.Key) []mapping.Key {
+func (ps *pass) owed(c *change, keys []mapping.Key, written time.Time) []mapping.Key {
 	today, kept := c.snapshot, keys[:0]
 	for _, k := range keys {
 		if slices.ContainsFunc(c.keys, func(o mapping.Key) bool {
@@ -166,10 +175,16 @@ func (ps *pass) owed(c *change, keys []mapping.Key) []mapping.Key {
 		lane, rank := sink.Lane(sink.Lanes), -1
 		for i := range ps.taken {
 			if d := &ps.taken[i]; d.covers(c.offset, &k) || d.coversCopy(c.offset, ps.copies) {
-				lane, rank = min(lane, laneOf(d, today.View.Topology)), max(rank, d.rank())
+				lane, rank = min(lane, ps.p.w.laneOf(d, today.View.Topology)), max(rank, d.rank())
 			}
 		}
 		if rank < 0 || ps.p.ledger.left(rank, c.offset, &k) {
+			continue
+		}
+		if ps.pacer == nil && ps.p.w.holds(k.Template.Pool) { // paused meanwhile, or by a debt that begins later: its pool owes it now
+			if ps.p.ledger.openAt(debtID{KindPool, k.Template.Pool}, c.offset, written, "", today) {
+				rouse(ps.p.wake)
+			}
 			continue
 		}
 		c.lane = min(c.lane, lane)

@@ -6,8 +6,12 @@ import (
 	"sync"
 )
 
-// maxReading is how many passes of a worker read the log at once.
-const maxReading = 4
+const (
+	// maxReading is how many passes of a worker read the log at once.
+	maxReading = 4
+	// maxStormReading is how many storms' do besides. They have slots of their own: they wait longest for room at the nodes.
+	maxStormReading = 2
+)
 
 // slots bound how many passes read at once. Who pays a primary's debt goes first.
 type slots struct {

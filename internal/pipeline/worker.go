@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,21 +65,28 @@ type Round struct {
 
 // Options are a worker's parts.
 type Options struct {
-	Sources    []*Source
-	Snapshots  *Snapshots
-	Deleter    sink.Deleter
-	Classic    bool // the Deleter speaks the classic protocol: a key that needs base64 is parked with its record
-	Parker     Parker
-	Refresher  Refresher
-	Flusher    Flusher
-	Gaps       GapRecorder
-	Past       Log           // read again for what is owed
-	Archive    Archive       // of mappings that were in force
-	Settle     time.Duration // from a round's last acknowledgement to the next round
-	MaxLag     time.Duration // how old a record may be when it is taken and its deletes still go first; 0: 2 s
-	MaxTTL     time.Duration // how long a copy may live, and so the journal; 0: 24 h
-	Window     time.Duration // how long before a replica was lost deletes may have been overtaken on their way to it; 0: 30 s
-	Observer   func(Round)   // nil: none. Called from partitions' goroutines; must not block
+	Sources   []*Source
+	Snapshots *Snapshots
+	Deleter   sink.Deleter
+	Classic   bool // the Deleter speaks the classic protocol: a key that needs base64 is parked with its record
+	Parker    Parker
+	Refresher Refresher
+	Flusher   Flusher
+	Gaps      GapRecorder
+	Past      Log           // read again for what is owed
+	Archive   Archive       // of mappings that were in force
+	Settle    time.Duration // from a round's last acknowledgement to the next round
+	MaxLag    time.Duration // how old a record may be when it is taken and its deletes still go first; 0: 2 s
+	MaxTTL    time.Duration // how long a copy may live, and so the journal; 0: 24 h
+	Window    time.Duration // how long before a replica was lost deletes may have been overtaken on their way to it; 0: 30 s
+	Storm     mapping.Storm // of pools that have no settings of their own; without a pace, 5000
+	Observer  func(Round)   // nil: none. Called from partitions' goroutines; must not block
+
+	// Shares says over how many partitions of the log the changes of a pool are spread. Any goroutine may ask, for every change. Nil: one.
+	Shares func(pool string) int
+	// Event keeps a word for operators: what (Event...), about which pool or mapping. From partitions' goroutines; must not block. Nil: nobody does.
+	Event func(what, about string, detail map[string]string)
+
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -99,7 +107,12 @@ type Worker struct {
 	flight  *budget // changes on live paths
 	passing *budget // changes of passes
 	slots   *slots  // passes that read
-	hot     *hotWork
+	weather weather
+	held    atomic.Pointer[held]
+
+	stormSlots *slots // of passes of storms that read
+	standing   *standing
+	hot        *hotWork
 
 	mu struct {
 		sync.Mutex
@@ -135,7 +148,9 @@ func New(opts Options) (*Worker, error) {
 	opts.MaxTTL = cmp.Or(opts.MaxTTL, defaultMaxTTL)
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
-		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading)}
+		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading)}
+	w.standing = &standing{w: w, by: map[debtID]map[*partition]struct{}{}}
+	w.held.Store(&held{})
 	w.hot = newHotWork(w)
 	if opts.Registerer != nil {
 		if err := opts.Registerer.Register(newOwedCollector(w)); err != nil {
