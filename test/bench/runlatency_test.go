@@ -154,7 +154,7 @@ func (l *load) took(t *testing.T, commits []commit, but *tap) []time.Duration {
 					}
 					var s stamp
 					harness.AwaitQuick(t, k+" to be deleted", func() (bool, string) { s = p.of(k); return s.count > 0, "" })
-					last = max(last, s.first.Sub(c.at))
+					last = max(last, time.Duration(s.first-c.at.UnixNano()))
 				}
 			}
 			out = append(out, last)

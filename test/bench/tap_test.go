@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bufio"
+	"hash/maphash"
 	"net"
 	"strings"
 	"sync"
@@ -24,20 +25,22 @@ type tap struct {
 	mu    sync.Mutex // guards what follows
 	away  bool       // nothing is answered, and nobody connects
 	conns map[net.Conn]bool
-	seen  map[string]stamp
+	seen  map[uint64]stamp // by the hash of a key: millions of texts would keep the garbage collector busy
 
 	ended sync.WaitGroup
 }
 
 // stamp is when a key's first delete was acknowledged, and how many were.
 type stamp struct {
-	first time.Time
+	first int64 // Unix ns
 	count int
 }
 
+var seed = maphash.MakeSeed()
+
 func newTap(t *testing.T, node *harness.Node) *tap {
 	t.Helper()
-	p := &tap{addr: harness.FreeAddr(t), node: node, conns: map[net.Conn]bool{}, seen: map[string]stamp{}}
+	p := &tap{addr: harness.FreeAddr(t), node: node, conns: map[net.Conn]bool{}, seen: map[uint64]stamp{}}
 	var err error
 	if p.l, err = net.Listen("tcp", p.addr); err != nil {
 		t.Fatal(err)
@@ -155,16 +158,17 @@ func (p *tap) answers(to, from net.Conn, batches <-chan []string) {
 }
 
 func (p *tap) note(keys []string) {
-	now := time.Now()
+	now := time.Now().UnixNano()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range keys {
-		s := p.seen[k]
+		h := maphash.String(seed, k)
+		s := p.seen[h]
 		if s.count == 0 {
 			s.first = now
 		}
 		s.count++
-		p.seen[k] = s
+		p.seen[h] = s
 	}
 }
 
@@ -172,5 +176,5 @@ func (p *tap) note(keys []string) {
 func (p *tap) of(key string) stamp {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen[key]
+	return p.seen[maphash.String(seed, key)]
 }

@@ -33,7 +33,7 @@ const (
 )
 
 // TestChaos: whatever is killed, frozen, cut, slowed, restarted and emptied while rows change and readers fill the cache, once the faults
-// have ended and the debts are paid no copy differs from its row.
+// have ended and the debts are paid no copy differs from its row. It is parallel to nothing.
 func TestChaos(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {

@@ -22,6 +22,7 @@ import (
 // TestCheckerCatches tests the test: a fleet that leaves one thing out must leave stale copies, of that kind alone, and the checker must
 // find them. A fleet that leaves nothing out must leave none, under the same writes, the same late reader and the same lost node.
 func TestCheckerCatches(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{pairs: 2, rows: catchRows * 5, settle: 2 * time.Second})
 	w.p.Feed()
 	w.p.AwaitFeeding(w.db)

@@ -70,6 +70,7 @@ func (s *story) stale(on func(*node) bool) (stale int) {
 // A node that packets do not reach holds nobody up: every copy on the others is deleted, and the offsets move, while it is away. When it
 // is back, all that it missed is deleted there: also where the worker was killed meanwhile, and where it was more than a queue holds.
 func TestH5_H6_NodeIsCutOff(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, cache string
 		rows        int
@@ -115,6 +116,7 @@ func TestH5_H6_NodeIsCutOff(t *testing.T) {
 // A node is stopped, records alternate between its keys and others', the worker is killed when the others' are done: the node's are
 // deleted when both are back.
 func TestG9_NodeIsStoppedAndTheWorkerKilled(t *testing.T) {
+	t.Parallel()
 	s := tell(t, 60, "")
 	stopped := s.nodes[2]
 	stopped.Freeze()
@@ -153,6 +155,7 @@ func TestG9_NodeIsStoppedAndTheWorkerKilled(t *testing.T) {
 // Every place of a hot key is empty after a change, the plain one and eight copies on each one's primary and replica, though one replica is
 // slow, and though somebody copies from replicas to primaries every 100 ms.
 func TestH13_EveryCopyIsDeleted(t *testing.T) {
+	t.Parallel()
 	s := tell(t, 2*hotStep, "")
 	hot := s.keys[itemKey(hotStep)]
 	s.hot.set(hot.text, hotMost)
@@ -206,6 +209,7 @@ func TestH13_EveryCopyIsDeleted(t *testing.T) {
 // A reader that read the old row stores it after the delete: plainly within settle, which the second round clears, and under a lease at any
 // time, which is refused.
 func TestH14_OldValueIsSetAfterTheDelete(t *testing.T) {
+	t.Parallel()
 	s := tell(t, 2*inGroup, "")
 	k, other := s.keys[itemKey(3)], s.keys[itemKey(4)]
 	plain, leased := s.owners(k.text)[0], s.owners(other.text)[0]
