@@ -191,6 +191,11 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	onOff(worker.NodeTurned)
+	sums, stopSums, err := w.tellOwed(ctx, self.name, state, requests, names.Status, ring)
+	if err != nil {
+		return err
+	}
+	defer stopSums()
 	defer self.start(ctx)()
 	defer inBackground(ctx, func(ctx context.Context) {
 		watchTopics(ctx, w.Config, func() *mapping.Set { return mappings.today().set }, w.Log, topicsEvery)
@@ -202,7 +207,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
 	err = worker.Run(ctx, changelog.NewGroup(changelog.GroupOptions{
 		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
-		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID,
+		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID, Work: sums.Claim,
 	}))
 	w.Log.Info("worker stopped")
 	return err
@@ -265,14 +270,11 @@ var _ sink.Deleter = (*memcache.Client)(nil)
 func newWatcher(r config.Ring, opts registry.Options, log *slog.Logger) (registry.Watcher, error) {
 	switch {
 	case r.Etcd != nil:
-		t, err := tlsConfig("cache.ring.etcd.tls", r.Etcd.TLS)
+		c, err := etcdConfig(r.Etcd)
 		if err != nil {
 			return nil, err
 		}
-		return registry.NewEtcd(registry.EtcdConfig{
-			Endpoints: r.Etcd.Endpoints, RingKey: r.Etcd.Key, HotPrefix: r.Etcd.HotPrefix,
-			Username: r.Etcd.User, Password: r.Etcd.Password.Reveal(), TLS: t,
-		}, opts, log), nil
+		return registry.NewEtcd(c, opts, log), nil
 	case r.File != "":
 		return registry.NewFile(r.File, r.HotFile, opts, log), nil
 	}

@@ -67,18 +67,26 @@ func parseState(b []byte) (s State, err error) {
 	return s, fmt.Errorf("a partition's state of version %d is not known (a newer version of the service wrote it)", version.V)
 }
 
-// Readable tells why what an earlier owner left cannot be gone on from: then the partition must not begin, since what it owes is not known.
-func Readable(was changelog.Restored) error {
-	s, err := parseState(was.State)
-	if err != nil {
-		return err
-	}
+// knowsKinds tells of a debt that a newer version wrote.
+func (s State) knowsKinds() error {
 	for _, d := range s.Debts {
 		switch d.Kind {
 		case KindNode, KindTemplate, KindPool, KindStorm:
 		default:
 			return fmt.Errorf("a partition's state has a debt of kind %q, which is not known (a newer version of the service wrote it)", d.Kind)
 		}
+	}
+	return nil
+}
+
+// Readable tells why what an earlier owner left cannot be gone on from: then the partition must not begin, since what it owes is not known.
+func Readable(was changelog.Restored) error {
+	s, err := parseState(was.State)
+	if err != nil {
+		return err
+	}
+	if err := s.knowsKinds(); err != nil {
+		return err
 	}
 	for _, r := range was.Journal {
 		if _, err := parsePage(r.Value); err != nil {
