@@ -201,9 +201,9 @@ func (c *chaos) account(checked, present, excused int) {
 		"plain fills":       {s.plain.Load(), 600},
 		"leased fills":      {s.leased.Load(), 400},
 		"void leases":       {s.void.Load(), 20},
-		"long stalls void":  {s.heldVoid.Load(), 3},
+		"long stalls void":  {s.heldVoid.Load(), 1},
 		"memories kept":     {s.warmed.Load(), 1},
-		"copies that stood": {int64(present), 200},
+		"copies that stood": {int64(present), 50},
 	} {
 		if want := int64(float64(n.aMinute) * *minutesFlag); n.have < want {
 			c.t.Errorf("only %d %s: that proves little (want at least %d)", n.have, what, want)
