@@ -22,15 +22,17 @@ const (
 // run leads the node until ctx ends: its senders while it is on; when it has gone off, what is to be told, and the attempts to
 // reach it again.
 func (n *node) run(ctx context.Context) {
-	var first link
-	for {
-		n.serve(ctx, first)
+	on, cancel := context.WithCancel(ctx)
+	for first := link(nil); ; {
+		n.serve(on, first, cancel)
 		if ctx.Err() != nil {
 			return
 		}
 		n.tellOff()
+		on, cancel = context.WithCancel(ctx) // of the next time that it is on, and of the connection that proves it
 		var ok bool
-		if first, ok = n.prove(ctx); !ok {
+		if first, ok = n.prove(on); !ok {
+			cancel()
 			return
 		}
 		n.turnOn()
@@ -39,20 +41,20 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// serve runs the senders until the node goes off or ctx ends, and returns when they have ended: whatever was answered was told.
+// serve runs the senders until the node goes off or ctx ends, and returns when they have ended: whatever was answered was told. It
+// ends ctx, and so every connection.
 // first is a connection that stands, for one of them; nil: there is none.
-func (n *node) serve(ctx context.Context, first link) {
-	on, cancel := context.WithCancel(ctx)
+func (n *node) serve(ctx context.Context, first link, cancel context.CancelFunc) {
 	var running sync.WaitGroup
 	for i := range n.client.opts.ConnsPerNode {
 		s := n.client.newSender(n, i)
 		if i == 0 {
 			s.link = first
 		}
-		running.Go(func() { s.run(on) })
+		running.Go(func() { s.run(ctx) })
 	}
 	if name := hostName(n.addr); name != "" {
-		running.Go(func() { n.resolve(on, name) })
+		running.Go(func() { n.resolve(ctx, name) })
 	}
 	n.watch(ctx)
 	cancel()
@@ -177,8 +179,7 @@ func (n *node) turnOff(why string) {
 	}
 	n.mu.ping, n.mu.crowded, n.mu.tried = false, false, 0
 	n.mu.pace = pace{}
-	n.client.budget.release(held)
-	n.client.budget.wake() // who waits for room there, for this node
+	n.client.budget.release(held) // which wakes who waits there to delete here, though nothing was held
 	close(n.mu.off)
 }
 

@@ -100,7 +100,7 @@ func (l *wireLink) exchange(batch []entry, _ bool) (int, error) {
 	if n.delay > 0 && !sleep(l.ctx, n.delay) {
 		return 0, net.ErrClosed
 	}
-	if n.dead || n.refuse {
+	if now := l.wire.get(l.addr); n.dead || now.refuse {
 		return 0, errors.New("i/o timeout")
 	}
 	var keys []string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -283,6 +284,7 @@ func TestEachDeleteIsToldOnce(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- c.Run(ctx) }()
 			var all []*ledger
+			probes, probed := 0, make(acks, 1000)
 			for range 3000 {
 				addr := fmt.Sprintf("n%d:1", rng.IntN(4))
 				switch rng.IntN(100) {
@@ -299,6 +301,9 @@ func TestEachDeleteIsToldOnce(t *testing.T) {
 				case 4, 5, 6:
 					w.set(addr, func(n *wireNode) { *n = wireNode{open: n.open} })
 				case 7:
+					probes++
+					c.Probe(addr, probed)
+				case 8:
 					time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 				}
 				l := &ledger{open: open[addr]}
@@ -315,6 +320,9 @@ func TestEachDeleteIsToldOnce(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
+			if len(probed) != probes {
+				t.Errorf("seed %d: %d probes were told %d times", seed, probes, len(probed))
+			}
 			off := 0
 			for i, l := range all {
 				if n := l.told.Load(); n != 1 {
@@ -339,4 +347,77 @@ func TestEachDeleteIsToldOnce(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// A probe is not lost to the attempt that carried it: neither to one that fails, nor to one that the node's going off ends.
+func TestAProbeOutlivesItsAttempt(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, c *Client, w *wire, turns func() []turn) {
+		probed := make(acks, 10)
+		deleteAll(t, c, "n:1", []string{"k"}).want(t, 1)
+		w.set("n:1", func(n *wireNode) { n.delay = 100 * time.Millisecond })
+		c.Probe("n:1", probed)
+		time.Sleep(50 * time.Millisecond)
+		w.set("n:1", func(n *wireNode) { n.refuse = true })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		probed.none(t)
+		w.set("n:1", func(n *wireNode) { n.delay, n.refuse = 0, false })
+		time.Sleep(lag)
+		synctest.Wait()
+		if probed.want(t, 1); len(turns()) > 0 {
+			t.Fatalf("turns: %v", turns())
+		}
+		w.set("n:1", func(n *wireNode) { n.delay = time.Hour })
+		c.Probe("n:1", probed)
+		time.Sleep(lag + watchEvery)
+		synctest.Wait()
+		if probed.none(t); len(turns()) != 2 {
+			t.Fatalf("turns: %v", turns()) // it connects, and then does not answer
+		}
+		w.set("n:1", func(n *wireNode) { n.delay = 0 })
+		time.Sleep(lag + 2*watchEvery)
+		synctest.Wait()
+		probed.want(t, 1)
+	})
+}
+
+// What has waited for room is not old when its turn comes: a node that deletes more slowly than a backlog is read stays on.
+func TestABacklogMayWait(t *testing.T) {
+	for l, off := range map[sink.Lane]bool{sink.Live: true, sink.Backlog: false, sink.Debts: false, sink.Storm: false} {
+		bubble(t, Options{ConnsPerNode: 1, QueueBytes: 64 << 20}, func(t *testing.T, c *Client, w *wire, turns func() []turn) {
+			w.set("n:1", func(n *wireNode) { n.delay = 900 * time.Millisecond })
+			for i := range 8 * batchKeys {
+				mustDelete(t, c, l, "n:1", fmt.Sprint("key", i), dropped{})
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if left := c.Nodes()[0].Queued; off != (len(turns()) > 0) || left > 0 {
+				t.Errorf("lane %d: turns %v, %d left", l, turns(), left)
+			}
+		})
+	}
+}
+
+// A node that holds nothing goes off: who waits for the room of all nodes, to delete there, is told.
+func TestWaitingForTheRoomOfOthers(t *testing.T) {
+	bubble(t, Options{TotalBytes: 4000, MaxLag: time.Hour}, func(t *testing.T, c *Client, w *wire, turns func() []turn) {
+		w.set("full:1", func(n *wireNode) { n.delay = time.Hour })
+		for c.budget.held.Load() < 2900 {
+			mustDelete(t, c, sink.Debts, "full:1", fmt.Sprint("key", c.budget.held.Load()), dropped{})
+		}
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Delete(t.Context(), sink.Debts, sink.Copy{Node: "n:1", Key: strings.Repeat("k", 200)}, dropped{})
+		}()
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatal("it does not wait", <-ended)
+		}
+		c.node("n:1").leave("the test wants it")
+		synctest.Wait()
+		if len(ended) == 0 {
+			t.Fatal("it waits on")
+		}
+		checkOff(t, <-ended, "n:1", "the test wants it")
+	})
 }
