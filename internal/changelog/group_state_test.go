@@ -304,6 +304,36 @@ func TestAStateThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A partition that waited for its state has a place in the client already. Its consumer may take long to begin (a day of journals): no record
+// comes before it has, since there is nobody yet who would not let it pass.
+func TestNoRecordsBeforeTheConsumerHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.produce(3)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[users0] == 3 })
+		g.c.finish(users0, 2)
+		g.awaitCommit(t, 2)
+		leave()
+		states := g.states(t)
+		for key := range states {
+			must(t, g.state.Put(t.Context(), key, nil))
+		}
+		next := newFakeConsumer()
+		next.onAssign = func() { time.Sleep(2 * time.Second) }
+		leave = g.join(next)
+		time.Sleep(5 * time.Second)
+		for key, value := range states {
+			must(t, g.state.Put(t.Context(), key, []byte(value)))
+		}
+		next.await(t, func() bool { return next.next[users0] == 3 })
+		if next.skipped || next.started[users0] != 2 {
+			t.Errorf("began at %d; records came before, or were skipped: %t", next.started[users0], next.skipped)
+		}
+		leave()
+	})
+}
+
 // The state topic cannot be read for a while: what is ours goes on, what comes waits.
 func TestTheStateTopicIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

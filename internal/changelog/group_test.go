@@ -311,6 +311,7 @@ type fakeConsumer struct {
 	losses    []string
 	skipped   bool
 	onDrain   func()
+	onAssign  func()
 	lostFails bool
 }
 
@@ -322,6 +323,9 @@ func newFakeConsumer() *fakeConsumer {
 }
 
 func (c *fakeConsumer) Assign(p changelog.Partition, start int64, was changelog.Restored) {
+	if c.onAssign != nil {
+		c.onAssign()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.was[p] = was

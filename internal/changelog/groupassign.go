@@ -161,8 +161,8 @@ func (g *Group) assign(p Partition, at int64, o *ownership, was Restored) {
 	}
 	g.mu.owned[p] = o
 	g.mu.Unlock()
-	g.Resume(p) // the client keeps a pause for ever, also beyond a revoke
 	g.c.Assign(p, at, was)
+	g.Resume(p) // not before: records would come to nobody. The client keeps a pause for ever, also beyond a revoke
 }
 
 // revoke gives partitions up. Without commit, somebody else owns them already.
