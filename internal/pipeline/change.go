@@ -40,23 +40,25 @@ type change struct {
 }
 
 // A change is deleted twice: a reader may have read the old row just before the commit showed and fill after the first
-// round. While previous stands, clients carry values from the old owner to the new, which makes a third necessary.
+// round. While somebody carries values from copy to copy (clients from the old owner to the new while previous stands, whoever seeds a
+// replica), what such a reader filled may be carried on before the second, which makes a third necessary.
 //
 // A key that is marked stale is marked in every round, for the same reason: whoever won the refill in the first may have read
 // the old row, and its fill takes the mark away. So one change makes at most as many refills as there are rounds, and StaleFor
 // counts from the last.
 const (
-	plainRounds  = 2
-	resizeRounds = 3
+	plainRounds   = 2
+	carriedRounds = 3
 )
 
 // lateBy is how much longer than settle after a change its first round must be issued for one to be enough: as long as a commit may wait
 // for a replica before it shows, and as clocks may differ.
 const lateBy = 15 * time.Second
 
-func roundsUnder(s *Snapshot) int {
-	if s.View.Topology.HasPrevious() {
-		return resizeRounds
+// rounds is how many a change gets that has a round under s now.
+func (w *Worker) rounds(s *Snapshot) int {
+	if s.View.Carrying(time.Now(), w.opts.Settle) {
+		return carriedRounds
 	}
 	return plainRounds
 }
@@ -69,7 +71,7 @@ func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf
 	if c.round == 1 {
 		c.issued = time.Now()
 	}
-	c.rounds = max(c.rounds, roundsUnder(today))
+	c.rounds = max(c.rounds, c.t.p.w.rounds(today))
 	ledger := c.t.p.ledger
 	open := ledger.openNodes()
 	copies := buf[:0]

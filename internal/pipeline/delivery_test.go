@@ -465,10 +465,10 @@ func TestLateChangeGetsOneRound(t *testing.T) {
 		"its record is young":   {long, settle, nil, 2},
 		"clocks may differ":     {long - 2*time.Second, long, nil, 2},
 		"previous stands":       {long, long, stands, 3},
-		"previous stood lately": {long, long, func(r *rig, t *testing.T) { carried(r, t, time.Second) }, 2},
+		"previous stood lately": {long, long, func(r *rig, t *testing.T) { carried(r, t, time.Second) }, 3},
 		"a replica is seeding": {long, long, func(r *rig, t *testing.T) {
 			r.views.store(view(t, strings.Replace(plainRing, `"zone":"b"`, `"zone":"b","seeding":true`, 1), nil))
-		}, 2},
+		}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			deliver(t, func(t *testing.T, r *rig) {
@@ -478,7 +478,7 @@ func TestLateChangeGetsOneRound(t *testing.T) {
 				u := update("1", "a@x.test", "a@x.test")
 				u.CommitTime = time.Now().Add(-c.committed)
 				r.sendAt(0, u, time.Now().Add(-c.appended))
-				r.pass(3 * settle)
+				r.pass(4 * settle)
 				r.wantMark(t, 1)
 				if n := r.nodes.count("n1 user:1"); n != c.rounds {
 					t.Errorf("%d rounds, want %d", n, c.rounds)
@@ -504,9 +504,9 @@ func TestLateChangeWhileCarryingEnds(t *testing.T) {
 		r.sendAt(0, u, u.CommitTime)
 		r.pass(2 * settle)
 		r.nodes.hold("n2", false)
-		r.pass(2 * settle)
-		if n := r.nodes.count("n1 user:1"); n != 2 {
-			t.Errorf("%d rounds, want 2", n)
+		r.pass(4 * settle)
+		if n := r.nodes.count("n1 user:1"); n != 3 {
+			t.Errorf("%d rounds, want 3", n)
 		}
 	})
 }

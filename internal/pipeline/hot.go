@@ -111,7 +111,7 @@ func (h *hotWork) delete(ctx context.Context, key string) error {
 			round = 0
 			continue
 		}
-		if round++; round >= roundsUnder(today) {
+		if round++; round >= h.w.rounds(today) {
 			return nil
 		}
 		select {

@@ -67,10 +67,11 @@ func (t *track) settle(ctx context.Context) {
 
 func (t *track) advance(ctx context.Context, acked []*change) {
 	now, today := time.Now(), t.p.w.opts.Snapshots.Current()
+	rounds := t.p.w.rounds(today)
 	for _, c := range acked {
 		t.p.journal.note(now, today, c.lane, c.offset)
 		t.p.w.observe(c, now)
-		c.rounds = max(c.rounds, roundsUnder(today))
+		c.rounds = max(c.rounds, rounds)
 		switch {
 		case c.round < c.rounds && !t.enough(c, today):
 			t.later.push(c)
