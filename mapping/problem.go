@@ -54,16 +54,22 @@ func sortProblems(problems []Problem) {
 
 // didYouMean is a hint that names the option nearest to word, or empty where none is near.
 func didYouMean(word string, options []string) string {
+	best := Nearest(word, options)
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", best)
+}
+
+// Nearest is the option that word may be a slip of; empty where none is near.
+func Nearest(word string, options []string) string {
 	best, least := "", len(word)/3+2 // a third of the letters may be wrong
 	for _, o := range options {
 		if d := distance(word, o); d < least {
 			best, least = o, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("did you mean %q?", best)
+	return best
 }
 
 // distance counts the letters to insert, remove or replace between a and b.

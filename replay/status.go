@@ -50,7 +50,7 @@ type Gap struct {
 type Event struct {
 	At     time.Time         `json:"at"`
 	Worker string            `json:"worker"`
-	What   string            `json:"what"` // a stable word: ring.epoch, node.away, node.back, mapping.stopped
+	What   string            `json:"what"` // a stable word: ring.epoch, node.away, node.back, storm.began, pool.pause, mapping.stopped
 	About  string            `json:"about,omitempty"`
 	Detail map[string]string `json:"detail,omitempty"`
 }

@@ -38,6 +38,8 @@ type cli struct {
 	Demo       demoCmd       `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
 	Gap        gapCmd        `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
 	Deadletter deadletterCmd `cmd:"" help:"Look at the records that could not be handled, and decide about them."`
+	Pause      pauseCmd      `cmd:"" help:"Hold a pool back: the brake for a bad mapping."`
+	Resume     resumeCmd     `cmd:"" help:"Let a pool that was held back go on."`
 	Explain    explainCmd    `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
 	Ring       ringCmd       `cmd:"" help:"Look at the ring."`
 	Mappings   mappingsCmd   `cmd:"" help:"Check, test and compare mapping files."`

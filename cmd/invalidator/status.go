@@ -14,7 +14,7 @@ import (
 
 type statusCmd struct {
 	configFlag
-	JSON bool `help:"One JSON object a line: the processes, then what is found." name:"json"`
+	JSON bool `help:"One JSON object a line: the processes, paused pools, then what is found." name:"json"`
 }
 
 // Run shows the processes of the fleet, and fails if something needs a person.
@@ -49,6 +49,11 @@ func fleetAsJSON(w io.Writer, fleet app.Fleet) error {
 			return err
 		}
 	}
+	for _, p := range fleet.Paused {
+		if err := writeJSON(w, pauseJSON(p)); err != nil {
+			return err
+		}
+	}
 	for _, f := range fleet.Findings {
 		if err := writeJSON(w, f); err != nil {
 			return err
@@ -80,6 +85,9 @@ func fleetForPeople(w io.Writer, fleet app.Fleet) error {
 		if err := table.Flush(); err != nil {
 			return err
 		}
+	}
+	for _, p := range fleet.Paused {
+		fmt.Fprintf(&b, "paused: pool %s, %s\n", p.Pool, pausedText(p))
 	}
 	paint := ui.New(w)
 	for _, f := range fleet.Findings {

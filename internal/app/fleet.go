@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -53,7 +54,8 @@ func (p Process) settled() bool { return p.At.Sub(p.Mappings.Since) > mappingsDi
 type Fleet struct {
 	Group     string
 	Processes []Process
-	Findings  []Finding // an error is what needs a person
+	Paused    []changelog.Pause // pools, by name
+	Findings  []Finding         // an error is what needs a person
 }
 
 // ReadFleet asks the state topic, and no member. It reads it once; where a process looks lost, again after two of its beats,
@@ -76,6 +78,10 @@ func readFleet(ctx context.Context, o changelog.Options, topic, group string) (F
 	if err != nil {
 		return Fleet{}, err
 	}
+	paused, badPauses, err := readPaused(ctx, store, group)
+	if err != nil {
+		return Fleet{}, err
+	}
 	f := fleetOf(group, first, nil, time.Now())
 	if slices.ContainsFunc(f.Processes, func(p Process) bool { return p.Lost }) {
 		select {
@@ -89,8 +95,28 @@ func readFleet(ctx context.Context, o changelog.Options, topic, group string) (F
 		}
 		f = fleetOf(group, second, first, time.Now())
 	}
-	f.Findings = append(bad, f.Findings...)
+	f.Paused, f.Findings = paused, slices.Concat(badPauses, bad, f.Findings)
 	return f, nil
+}
+
+// readPaused returns the pools of a group that are paused, and what is wrong with records that cannot be read.
+func readPaused(ctx context.Context, store *changelog.StateStore, group string) (paused []changelog.Pause, bad []Finding, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	all, err := loadPauses(ctx, store, group)
+	var unread *changelog.RecordError
+	switch {
+	case errors.As(err, &unread):
+		bad = failed("pause", err)
+	case err != nil:
+		return nil, nil, err
+	}
+	for _, pool := range slices.Sorted(maps.Keys(all)) {
+		if all[pool].Paused {
+			paused = append(paused, all[pool])
+		}
+	}
+	return paused, bad, nil
 }
 
 // openStateToRead says that a broker is away, in place of waiting for it.

@@ -91,6 +91,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			Sources: sources, Deleter: deleter,
 			Classic: memcache.Protocol(w.Config.Cache.Protocol) == memcache.Classic,
 			Settle:  w.Config.Cache.Settle, MaxLag: w.Config.Cache.Node.MaxLag, MaxTTL: w.Config.Cache.MaxTTL, Window: w.Config.Replay.Window,
+			Storm:    fleetStorm(w.Config.Storm),
 			Observer: w.Observer, Log: w.Log, Registerer: w.Registry,
 		}, client.OnOff, starts)
 	})
@@ -186,9 +187,25 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	gaps := gapRecorder{book, w.Config, mappings}
 	opts.Parker = &parker{dead: dead, gaps: gaps, sources: opts.Sources, raised: map[string]time.Time{}}
 	opts.Refresher, opts.Gaps, opts.Flusher = refresher, gaps, newFlusher(requests, names.Control)
+	events := newEvents(requests, names.Status, self.name, w.Log)
+	shares, err := newShares(w.Config, opts.Sources, func() *mapping.Set { return mappings.today().set }, w.Registry, w.Log)
+	if err != nil {
+		return err
+	}
+	if err := shares.ask(ctx); err != nil && ctx.Err() == nil {
+		w.Log.Warn("asking how many partitions there are, by which rates of the fleet are shared out; it is tried again", "error", err)
+	}
+	opts.Event, opts.Shares = events.add, shares.of
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
+	}
+	pauses := &pauses{fleet: w.Config.Kafka.Group, store: state, hold: worker.Hold, log: w.Log}
+	if err := pauses.open(ctx); err != nil {
+		return nil
+	}
+	for _, run := range []func(context.Context){events.run, shares.run, pauses.run} {
+		defer inBackground(context.WithoutCancel(ctx), run)() // they go on while the process drains
 	}
 	onOff(worker.NodeTurned)
 	sums, stopSums, err := w.tellOwed(ctx, self.name, state, requests, names.Status, ring)

@@ -30,6 +30,8 @@ const (
 	DefaultMaxLag      = 2 * time.Second
 	DefaultMaxRecord   = 1000 << 10
 	DefaultWindow      = 30 * time.Second
+	DefaultStormRows   = 10_000
+	DefaultStormPace   = 5_000
 )
 
 func (c *Config) setDefaults(dir string) {
@@ -52,6 +54,11 @@ func (c *Config) setDefaults(dir string) {
 	}
 	def(&c.Mappings.Dir, "mappings.d")
 	def(&c.Replay.Window, DefaultWindow)
+	if c.Storm.Rows == nil {
+		rows := DefaultStormRows
+		c.Storm.Rows = &rows
+	}
+	def(&c.Storm.Pace, DefaultStormPace)
 	for i := range c.Sources {
 		s := &c.Sources[i]
 		def(&s.TopicPrefix, s.Name)
@@ -116,6 +123,14 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	}{{"kafka.partitions", c.Kafka.Partitions}, {"kafka.replication", c.Kafka.Replication}, {"cache.node.connections", c.Cache.Node.Connections}} {
 		if n.value < 0 || n.value > maxCount {
 			add(n.path, "%s is %d (use 1 to %d, or leave it out)", n.path[strings.LastIndexByte(n.path, '.')+1:], n.value, maxCount)
+		}
+	}
+	for _, n := range []struct {
+		path  string
+		value int
+	}{{"storm.rows", *c.Storm.Rows}, {"storm.rate", c.Storm.Rate}, {"storm.pace", c.Storm.Pace}} {
+		if n.value < 0 {
+			add(n.path, "%s is %d (it must not be below zero)", n.path, n.value)
 		}
 	}
 	if s := c.Kafka.SASL; s != nil && !slices.Contains([]string{"plain", "scram-sha-256", "scram-sha-512"}, s.Mechanism) {

@@ -8,6 +8,7 @@ type Config struct {
 	Cache    Cache    `yaml:"cache"`
 	Mappings Mappings `yaml:"mappings"`
 	Sources  []Source `yaml:"sources"`
+	Storm    Storm    `yaml:"storm"`
 	Replay   Replay   `yaml:"replay"`
 	Admin    Admin    `yaml:"admin"`
 }
@@ -144,6 +145,14 @@ type Registry struct {
 // Replay bounds replays.
 type Replay struct {
 	Window time.Duration `yaml:"window"` // what a promotion replays; default 30s
+}
+
+// Storm says what is too much of a pool at once, and at what pace it is deleted then, where the pool's mapping file does not say it. It is of all
+// workers together.
+type Storm struct {
+	Rows *int `yaml:"rows"` // rows of one transaction that are deleted at once; default 10000; 0: all
+	Rate int  `yaml:"rate"` // keys of a pool that are deleted at once, a second; default 0: no limit
+	Pace int  `yaml:"pace"` // keys of a pool's storm that are deleted a second; default 5000
 }
 
 // Admin is the HTTP listener for metrics and health.

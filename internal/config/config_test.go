@@ -45,7 +45,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 	}
 	var spelled strings.Builder
 	for l := range strings.Lines(string(data)) {
-		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "owed_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:"} {
+		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "owed_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:", "storm:", "  rows:", "  rate:", "  pace:"} {
 			if strings.Contains(l, "# "+d) && strings.HasPrefix(strings.TrimSpace(l), "# ") {
 				l = strings.Replace(l, "# ", "", 1)
 				break
@@ -61,7 +61,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 		t.Fatal("the test did not uncomment anything")
 	}
 	a, b := *plain, *full
-	if len(a.Sources) != len(b.Sources) || a.Kafka.Group != b.Kafka.Group || a.Cache.Node != b.Cache.Node || a.Cache.Settle != b.Cache.Settle || a.Cache.MaxTTL != b.Cache.MaxTTL || a.Replay != b.Replay || a.Cache.Ring.Etcd.OwedPrefix != b.Cache.Ring.Etcd.OwedPrefix || a.Cache.Ring.Etcd.OwedPrefix == "" || a.Kafka.Partitions != b.Kafka.Partitions {
+	if len(a.Sources) != len(b.Sources) || a.Kafka.Group != b.Kafka.Group || a.Cache.Node != b.Cache.Node || a.Cache.Settle != b.Cache.Settle || a.Cache.MaxTTL != b.Cache.MaxTTL || a.Replay != b.Replay || *a.Storm.Rows != *b.Storm.Rows || a.Storm.Rate != b.Storm.Rate || a.Storm.Pace != b.Storm.Pace || a.Cache.Ring.Etcd.OwedPrefix != b.Cache.Ring.Etcd.OwedPrefix || a.Cache.Ring.Etcd.OwedPrefix == "" || a.Kafka.Partitions != b.Kafka.Partitions {
 		t.Errorf("a comment does not state the default:\n%+v\n%+v", a, b)
 	}
 	for i := range a.Sources {

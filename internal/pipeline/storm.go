@@ -10,11 +10,8 @@ import (
 	"invalidator/sink"
 )
 
-// What is taken for what Options.Storm leaves out.
-const (
-	DefaultStormRows = 10_000
-	DefaultStormPace = 5_000
-)
+// defaultPace is taken where Options.Storm has none.
+const defaultPace = 5000
 
 // smallRows is how many rows of a transaction draw on the part of a pool's rate that is kept for small ones.
 const smallRows = 16
@@ -34,7 +31,7 @@ type hasStorms interface {
 }
 
 func stormsOf(m mapping.Mapper, fleet mapping.Storm) *storms {
-	fleet.Pace, fleet.Lane = cmp.Or(fleet.Pace, DefaultStormPace), cmp.Or(fleet.Lane, mapping.LaneStorm)
+	fleet.Pace, fleet.Lane = cmp.Or(fleet.Pace, defaultPace), cmp.Or(fleet.Lane, mapping.LaneStorm)
 	s := &storms{mapper: m, fleet: fleet, least: -1}
 	if own, ok := m.(hasStorms); ok {
 		s.own = own.Storms(fleet)

@@ -481,7 +481,7 @@ func TestStormOfTheFleet(t *testing.T) {
 		r.w.Assign(users, 0, changelog.Restored{})
 		r.mass(0, 10)
 		r.wantDebts(t, "storm user 5-10")
-		if o := r.w.storms().of("user"); o.Pace != DefaultStormPace || o.Lane != mapping.LaneStorm {
+		if o := r.w.storms().of("user"); o.Pace != defaultPace || o.Lane != mapping.LaneStorm {
 			t.Errorf("%+v", o)
 		}
 	})
