@@ -136,7 +136,7 @@ func (p *parts) work(ctx context.Context, wrap func(sink.Deleter) sink.Deleter) 
 	return shared, err
 }
 
-// shared is how many partitions the group has handed out; state says why that is not all yet.
+// shared is how many partitions of change topics the group has handed out; state says why that is not all yet.
 func (p *parts) shared(ctx context.Context) (n int, state string, err error) {
 	topics, err := p.changeTopics(ctx)
 	if err != nil {
@@ -147,8 +147,9 @@ func (p *parts) shared(ctx context.Context) (n int, state string, err error) {
 		return 0, "", fmt.Errorf("asking for the group %s: %w", p.cfg.Kafka.Group, err)
 	}
 	g := groups[p.cfg.Kafka.Group]
-	for _, ps := range g.AssignedPartitions() {
-		n += len(ps)
+	assigned := g.AssignedPartitions()
+	for _, t := range topics {
+		n += len(assigned[t])
 	}
 	if all := len(topics) * partitions; g.State != "Stable" || len(g.Members) != workers || n != all {
 		return n, fmt.Sprintf("group %s, %d of %d members, %d of %d partitions", g.State, len(g.Members), workers, n, all), nil
