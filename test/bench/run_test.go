@@ -31,10 +31,9 @@ const (
 
 // TestRun measures the workers. It is no test: what it prints are the figures run.*.
 func TestRun(t *testing.T) {
-	b := newRunBench(t)
-	b.backlogs(t)
-	latency(t)
-	memory(t)
+	t.Run("backlog", func(t *testing.T) { newRunBench(t).backlogs(t) })
+	t.Run("latency", latency)
+	t.Run("memory", memory)
 }
 
 // runBench is a topic of a Debezium connector, a backlog in it, and nodes.

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	changesAtOnce = 50                    // of a transaction
-	everySoOften  = 10 * time.Millisecond // one is committed: 5,000 changes a second
-	badPhase      = 20 * time.Second      // how long a node is bad
-	settleDown    = 3 * time.Second       // before anything is counted
+	changesAtOnce = 50                     // of a transaction
+	everySoOften  = 10 * time.Millisecond  // one is committed: 5,000 changes a second
+	badPhase      = 20 * time.Second       // how long a node is bad
+	keepsUp       = 100 * time.Millisecond // the worker has joined its group and caught up when a commit takes less, so many times in a row
+	keptUp        = 20
 	awayFor       = 60 * time.Second
 	slowAnswer    = 100 * time.Millisecond
 	flapEvery     = 2 * time.Second
@@ -54,7 +55,7 @@ func latency(t *testing.T) {
 	writing := background(l.write)
 	stop := sync.OnceFunc(writing)
 	t.Cleanup(stop)
-	<-time.After(settleDown)
+	l.awaitFresh(t)
 
 	node := l.taps[bad]
 	l.phase(t, "steady", nil, func() (end func()) { return func() {} })
@@ -116,6 +117,23 @@ func (l *load) write(ctx context.Context) {
 		l.committed = append(l.committed, commit{time.Now(), first})
 		l.mu.Unlock()
 	}
+}
+
+// awaitFresh waits until the worker keeps up with the load.
+func (l *load) awaitFresh(t *testing.T) {
+	t.Helper()
+	fresh := 0
+	harness.Await(t, "the worker to keep up", func() (bool, string) {
+		last := l.since(time.Now().Add(-time.Second))
+		if len(last) == 0 {
+			return false, "nothing is committed"
+		}
+		took := l.took(t, last[len(last)-1:], nil)
+		if fresh++; took[len(took)-1] > keepsUp {
+			fresh = 0
+		}
+		return fresh >= keptUp, fmt.Sprintf("the last of a transaction took %s", took[len(took)-1])
+	})
 }
 
 // since are the commits from a time on, so far.
