@@ -34,7 +34,9 @@ type Process struct {
 	At       time.Time       `json:"at"`   // when it said so, by its own clock
 	Lost     bool            `json:"lost"` // silent for over 10 s
 	Mappings ProcessMappings `json:"mappings"`
-	Ring     *registryRecord `json:"ring,omitempty"` // a worker's
+	Ring     *registryRecord `json:"ring,omitempty"`   // a worker's
+	Off      []NodeOff       `json:"off,omitempty"`    // a worker's: the nodes that are off its live path
+	Paying   []PassNow       `json:"paying,omitempty"` // a worker's: the passes over the log that it runs
 }
 
 // ProcessMappings are the mapping files that a process has in force.
@@ -54,6 +56,8 @@ func (p Process) settled() bool { return p.At.Sub(p.Mappings.Since) > mappingsDi
 type Fleet struct {
 	Group     string
 	Processes []Process
+	Owing     []Owing           // what is owed: nodes first, then by kind and name
+	Lags      []PartitionLag    // of the partitions that the group has a commit of
 	Paused    []changelog.Pause // pools, by name
 	Findings  []Finding         // an error is what needs a person
 }
@@ -65,7 +69,12 @@ func ReadFleet(ctx context.Context, c *config.Config, log *slog.Logger) (Fleet, 
 	if err != nil {
 		return Fleet{}, err
 	}
-	return readFleet(ctx, o, changelog.NamesFor(c.Kafka.TopicPrefix).State, c.Kafka.Group)
+	names := changelog.NamesFor(c.Kafka.TopicPrefix)
+	f, err := readFleet(ctx, o, names.State, c.Kafka.Group)
+	if err != nil {
+		return f, err
+	}
+	return f, f.readOwing(ctx, o, names, c.Cache.MaxTTL)
 }
 
 func readFleet(ctx context.Context, o changelog.Options, topic, group string) (Fleet, error) {
@@ -173,7 +182,7 @@ func fleetOf(group string, all, before map[string]spoken, now time.Time) Fleet {
 		m := r.Mappings
 		f.Processes = append(f.Processes, Process{
 			ID: id, Role: r.Role, Host: r.Host, Version: r.Version, Started: r.Started, At: r.At, Lost: silent > processLost,
-			Mappings: ProcessMappings{m.Fingerprint, m.Since, append([]string{}, m.Failing...), append([]string{}, m.Recalled...)}, Ring: r.Ring,
+			Mappings: ProcessMappings{m.Fingerprint, m.Since, append([]string{}, m.Failing...), append([]string{}, m.Recalled...)}, Ring: r.Ring, Off: r.Off, Paying: r.Paying,
 		})
 	}
 	slices.SortStableFunc(f.Processes, func(a, b Process) int { return strings.Compare(b.Role, a.Role) })

@@ -39,7 +39,29 @@ type processRecord struct {
 	Started  time.Time       `json:"started"`
 	At       time.Time       `json:"at"`
 	Mappings mappingsRecord  `json:"mappings"`
-	Ring     *registryRecord `json:"ring,omitempty"` // a worker's
+	Ring     *registryRecord `json:"ring,omitempty"`   // a worker's
+	Off      []NodeOff       `json:"off,omitempty"`    // a worker's: the nodes that are off its live path
+	Paying   []PassNow       `json:"paying,omitempty"` // a worker's: the passes that run, at most maxPasses
+}
+
+// maxPasses bounds the passes of one process's record.
+const maxPasses = 100
+
+// NodeOff is a node that is off a worker's live path. Its JSON form is stable.
+type NodeOff struct {
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
+}
+
+// PassNow is a pass over the log that a worker runs. Its JSON form is stable.
+type PassNow struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Pays      string `json:"pays"`  // debts or storms
+	Whose     string `json:"whose"` // "node 10.0.1.5:11211", and how many more
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
 }
 
 type mappingsRecord struct {
@@ -61,6 +83,8 @@ type process struct {
 	group    string
 	mappings *mappings
 	view     func() *registry.View // nil: this process has no ring
+	off      func() []NodeOff      // nil: it has no nodes
+	paying   func() []PassNow      // nil: it pays nothing
 	log      *slog.Logger
 
 	name    string // of this process, to people: processName's
@@ -126,6 +150,12 @@ func (p *process) write(ctx context.Context) error {
 	if p.view != nil {
 		v := p.view()
 		r.Ring = &registryRecord{v.Topology.Epoch(), v.Hot.Revision()}
+	}
+	if p.off != nil {
+		r.Off = p.off()
+	}
+	if p.paying != nil {
+		r.Paying = p.paying()
 	}
 	value, err := json.Marshal(r)
 	if err != nil {

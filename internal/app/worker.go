@@ -36,6 +36,8 @@ type Worker struct {
 	// out; nil: nothing does.
 	Wrap       func(sink.Deleter) sink.Deleter
 	WrapMapper func(mapping.Mapper) mapping.Mapper
+
+	off func() []NodeOff // the nodes that are off now
 }
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
@@ -70,6 +72,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	client := memcache.New(nodes, w.Log)
+	w.off = func() []NodeOff { return nodesOff(client) }
 	if err := w.Registry.Register(nodeCollector{client}); err != nil {
 		return fmt.Errorf("registering metrics of nodes: %w", err)
 	}
@@ -208,6 +211,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		defer inBackground(context.WithoutCancel(ctx), run)() // they go on while the process drains
 	}
 	onOff(worker.NodeTurned)
+	self.off, self.paying = w.off, func() []PassNow { return passesOf(worker) }
 	sums, stopSums, err := w.tellOwed(ctx, self.name, state, requests, names.Status, ring)
 	if err != nil {
 		return err

@@ -69,7 +69,9 @@ func (p *partition) beginPass(ctx context.Context, id passID, taken []debt) *pas
 	ps.paid = ps.from
 	ps.track = newTrack(p, p.w.passing, wake, ps.from)
 	p.w.metrics.passes.WithLabelValues(id.kind.String()).Inc()
+	p.w.running.begin(ps)
 	go func() {
+		defer p.w.running.end(ps)
 		defer p.w.metrics.passes.WithLabelValues(id.kind.String()).Dec()
 		defer rouse(p.wake)
 		defer close(ps.done)

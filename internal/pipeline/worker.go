@@ -112,6 +112,7 @@ type Worker struct {
 
 	stormSlots *slots // of passes of storms that read
 	standing   *standing
+	running    running
 	hot        *hotWork
 
 	mu struct {
