@@ -423,6 +423,55 @@ func TestOwnerWaitsForTheSightOfTheLast(t *testing.T) {
 	}
 }
 
+// DELIVERY 8: a registry that was restored to what it was before the last owner, and says that it holds nothing newer, holds a partition up for
+// half a minute and no longer; and its next owner not at all. One that cannot be asked is waited for (the test above).
+func TestRegistryThatWentBack(t *testing.T) {
+	for name, seen := range map[string]Sight{"ring": {Epoch: 9}, "hot keys": {Epoch: 7, HotRevision: 51}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				confirm := func() {
+					v := *r.views.View()
+					v.Confirmed = time.Now()
+					r.views.store(&v)
+				}
+				confirm() // before the partition came: it says nothing
+				time.Sleep(time.Second)
+				s := State{V: 2, Offset: 1, Issued: seen, Acted: seen}
+				r.w.Assign(users, 1, changelog.Restored{State: s.encode()})
+				r.change(1)
+				r.pass(sightWait + time.Second)
+				if got := r.nodes.take(); len(got) > 0 {
+					t.Fatalf("deleted %q, and nobody knows what the registry holds", got)
+				}
+				if n := r.count(t, "partitions_blind"); n != 1 {
+					t.Errorf("%v partitions wait", n)
+				}
+				confirm()
+				r.pass(sightWait - 2*time.Second)
+				if got := r.nodes.take(); len(got) > 0 {
+					t.Fatalf("deleted %q at once", got)
+				}
+				r.pass(2*time.Second + 2*settle)
+				if got := r.nodes.take(); !slices.Contains(got, "n1 user:1") {
+					t.Errorf("deleted %q", got)
+				}
+				r.wantMark(t, 2)
+				if n := r.count(t, "registry_went_back_total"); n != 1 || r.count(t, "partitions_blind") != 0 || !strings.Contains(r.log.String(), "the registry went back") {
+					t.Errorf("%v told; log %s", n, r.log.String())
+				}
+				k := r.w.Revoke([]changelog.Partition{users})[0].Keep()
+				r.w.Assign(users, 2, changelog.Restored{State: k.State, Journal: k.Journal})
+				r.change(2)
+				synctest.Wait()
+				if got := r.nodes.take(); !slices.Contains(got, "n1 user:2") {
+					t.Errorf("the next owner deleted %q", got)
+				}
+			})
+		})
+	}
+}
+
 // DELIVERY 8: a state that cannot be read holds its partition; one that an older version wrote is gone on from.
 func TestStateOfOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

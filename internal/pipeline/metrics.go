@@ -10,11 +10,11 @@ import (
 // configuration and the files have them.
 type metrics struct {
 	changes, keys, copies, refreshes, gaps      prometheus.Counter
-	late, undecodable                           prometheus.Counter
+	late, undecodable, wentBack                 prometheus.Counter
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
 	truncates, deferred                         *prometheus.CounterVec
 	lag                                         prometheus.Histogram
-	partitions                                  prometheus.Gauge
+	partitions, blind                           prometheus.Gauge
 	waiting, passes, storms                     *prometheus.GaugeVec
 }
 
@@ -34,6 +34,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		gaps:        counter("gaps_total", "Ranges of the log that were lost before they were read."),
 		late:        counter("late_rounds_total", "Second rounds that were left out: the first came long after the change, and nobody carried values."),
 		undecodable: counter("pass_undecodable_total", "Records that a pass over the log could not decode; each was parked when it was met first."),
+		wentBack:    counter("registry_went_back_total", "Partitions that went on with an older ring record or hot keys than their last owner had, since the registry holds no newer ones."),
 		ignored:     vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
 		skipped:     vec("skipped_total", "Templates that gave no key for an image of a row.", "pool", "reason"),
 		undecided:   vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
@@ -49,6 +50,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60, 600},
 		}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions", Help: "Partitions that this worker owns."}),
+		blind: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_blind",
+			Help: "Partitions that take no records: the ring record and the hot keys that their last owner had are not in sight."}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_waiting",
 			Help: "Partitions that take no records: the schema registry of their source does not give the schema that the next one needs."}, []string{"source"}),
 	}
@@ -62,7 +65,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.truncates, m.deferred, m.storms, m.lag, m.partitions, m.waiting} {
+		m.parked, m.truncates, m.deferred, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.wentBack} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

@@ -131,34 +131,6 @@ func (p *partition) run(ctx context.Context) {
 	}
 }
 
-// begin waits until the ring and the hot keys are at least those that an earlier owner issued under, and asks for what it left. It
-// reports whether ctx goes on.
-func (p *partition) begin(ctx context.Context) bool {
-	for told := false; ; told = true {
-		changed := p.w.opts.Snapshots.Changed()
-		v := p.w.opts.Snapshots.Current().View
-		if v.Topology.Epoch() >= p.least.Epoch && v.Hot.Covers(p.least.HotRevision) {
-			if p.fresh {
-				p.hot.seen = v.Hot
-				p.hot.acted.Store(v.Hot.Revision())
-			}
-			break
-		}
-		if !told {
-			p.w.log.Warn("waiting for the ring record and the hot keys that this partition's last owner had: the partition takes no records before",
-				"topic", p.id.Topic, "partition", p.id.Number, "epoch", v.Topology.Epoch(), "wants_epoch", p.least.Epoch,
-				"hot_revision", v.Hot.Revision(), "wants_hot_revision", p.least.HotRevision)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-changed:
-		}
-	}
-	p.ask(p.ledger.toAsk()...)
-	return ctx.Err() == nil
-}
-
 // idle is how long there is nothing to do, if nothing comes.
 func (p *partition) idle() time.Duration {
 	d := p.live.idle(time.Hour)
