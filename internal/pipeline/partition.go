@@ -62,6 +62,7 @@ type partition struct {
 	done     chan struct{} // closed when run has returned
 
 	flow flow
+	lost lostSets
 
 	mu struct { // guards what other goroutines add to
 		sync.Mutex

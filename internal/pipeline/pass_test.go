@@ -116,6 +116,30 @@ func TestPassMapsUnderTheSetsOfItsTime(t *testing.T) {
 	}
 }
 
+// A set that nobody has is one gap, however often a pass is tried again and whoever owes: each may be a flush of its pools.
+func TestASetThatIsGoneIsOneGap(t *testing.T) {
+	deliver(t, func(t *testing.T, r *rig) {
+		r.nodes.turn("n1", false)
+		r.change(0, 1)
+		r.pass(3 * settle)
+		r.w.opts.Snapshots.SetMapper(setOf(t, "version: 1\nteam: profiles\npools: [user]\nmappings:\n  - {name: user, table: shop.users, keys: [\"user:{id}:v2\"]}\n"))
+		r.past.fail = 5
+		for range 3 {
+			r.nodes.turn("n1", true)
+			r.pass(time.Minute)
+			r.nodes.turn("n1", false)
+			r.change(0, 1) // the offset went back: it is owed again
+			r.pass(time.Second)
+		}
+		r.nodes.turn("n1", true)
+		r.pass(time.Minute)
+		r.wantDebts(t)
+		if len(r.gaps.losses) != 1 || r.gaps.losses[0].From != 0 || r.gaps.losses[0].To != 2 {
+			t.Errorf("gaps %+v", r.gaps.losses)
+		}
+	})
+}
+
 func setOf(t *testing.T, file string) *mapping.Set {
 	t.Helper()
 	f, problems := mapping.Parse("users.yaml", []byte(file))

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"invalidator/cdc"
@@ -53,9 +55,7 @@ func (ps *pass) newReaders(ctx context.Context) (*readers, error) {
 		m, err := ps.p.w.opts.Archive.Mapper(ctx, set.mappings)
 		switch {
 		case errors.Is(err, ErrNoMappings):
-			err := ps.p.gap(ctx, changelog.Loss{Partition: ps.p.id, From: max(set.lowest, ps.from), To: min(set.highest+1, ps.to),
-				Why: "what was issued under the mappings " + set.mappings + " cannot be issued again: that set stands nowhere any more"})
-			if err != nil {
+			if err := ps.lostSet(ctx, rs.issued, set.mappings); err != nil {
 				return nil, err
 			}
 			rs.by[set.mappings] = nil
@@ -66,6 +66,43 @@ func (ps *pass) newReaders(ctx context.Context) (*readers, error) {
 		}
 	}
 	return rs, nil
+}
+
+// lostSet makes durable that what was issued under a set cannot be issued again. A pass that is tried again, and the next one, meet the same
+// loss: it is recorded once, since each time may be a flush of its pools.
+func (ps *pass) lostSet(ctx context.Context, sets []issued, mappings string) error {
+	lost := issued{lowest: math.MaxInt64, highest: -1, mappings: mappings}
+	for _, s := range sets {
+		if s.mappings == mappings {
+			lost.lowest, lost.highest = min(lost.lowest, max(s.lowest, ps.from)), max(lost.highest, min(s.highest, ps.to-1))
+		}
+	}
+	l := &ps.p.lost
+	l.Lock()
+	defer l.Unlock()
+	if had, ok := l.sets[mappings]; ok && had.lowest <= lost.lowest && lost.highest <= had.highest {
+		return nil
+	}
+	err := ps.p.gap(ctx, changelog.Loss{Partition: ps.p.id, From: lost.lowest, To: lost.highest + 1,
+		Why: "what was issued under the mappings " + mappings + " cannot be issued again: that set stands nowhere any more"})
+	if err != nil {
+		return err
+	}
+	if had, ok := l.sets[mappings]; ok {
+		lost.lowest, lost.highest = min(lost.lowest, had.lowest), max(lost.highest, had.highest)
+	}
+	if l.sets == nil {
+		l.sets = map[string]issued{}
+	}
+	l.sets[mappings] = lost
+	return nil
+}
+
+// lostSets are the sets of mappings that stand nowhere any more, and what of a partition was recorded as lost with them. It is locked over the
+// recording: two passes may meet the same.
+type lostSets struct {
+	sync.Mutex
+	sets map[string]issued // by fingerprint
 }
 
 // at gives the readers for a record: today's first.
