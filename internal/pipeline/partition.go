@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,20 +254,12 @@ func recordBytes(r *changelog.Record) int {
 	return n
 }
 
-// look takes in what the registry says now. It forgets what nodes owe that no ring record of the last cache.max_ttl names any more: what they held has expired.
+// look takes in what the registry says now.
 func (p *partition) look() {
 	p.release()
 	view := p.w.opts.Snapshots.Current().View
 	p.hot.look(p, view.Hot)
-	today := view.Topology
-	if today == p.seen {
-		return
-	}
-	p.seen = today
-	gone := p.ledger.forget(func(node string) bool { _, named := slices.BinarySearch(today.Nodes(), node); return named })
-	for _, node := range gone {
-		p.w.log.Info("a node left the ring so long ago that what it owes has expired", "node", node, "topic", p.id.Topic, "partition", p.id.Number)
-	}
+	p.forget(view)
 }
 
 // hear closes the debts of nodes that have answered: what is issued from now on goes to them again.

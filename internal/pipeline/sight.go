@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"invalidator/sink/registry"
@@ -14,7 +15,8 @@ const sightWait = 30 * time.Second
 // reports whether ctx goes on.
 //
 // A registry that was restored from a copy may never have as much again. Where it says of itself that what it holds is the newest, and still
-// does after sightWait, the partition goes on with that: it is what the clients have.
+// does after sightWait, the partition goes on with that: it is what the clients have. It forgets no node then: the ring record that names it
+// may be the one that is lost. So its state goes on saying what was issued under, and its next owner waits too.
 func (p *partition) begin(ctx context.Context) bool {
 	v, goesOn := p.awaitSight(ctx)
 	if !goesOn {
@@ -24,6 +26,7 @@ func (p *partition) begin(ctx context.Context) bool {
 		p.hot.seen = v.Hot
 		p.hot.acted.Store(v.Hot.Revision())
 	}
+	p.forget(v) // before their nodes are asked: nobody answers
 	p.ask(p.ledger.toAsk()...)
 	return ctx.Err() == nil
 }
@@ -54,11 +57,23 @@ func (p *partition) awaitSight(ctx context.Context) (v *registry.View, goesOn bo
 			p.w.log.Error("the registry went back: it holds an older ring record or hot keys than this partition's last owner had (was it restored?). The partition goes on with what it "+
 				"holds; publish a ring record of a higher epoch, and flush where other nodes had copies", p.sights(v)...)
 			p.w.metrics.wentBack.Inc()
-			p.journal.wentBack(v)
 			p.hot.acted.Store(0) // a hot key's revision says nothing any more: all of them are new
 			return v, true
 		}
 		p.w.log.Error("a partition stands still: the ring record and the hot keys that its last owner had are not to be had, and the registry does not say that there are none", p.sights(v)...)
+	}
+}
+
+// forget removes what nodes owe that no ring record of the last cache.max_ttl names any more: what they held has expired.
+func (p *partition) forget(v *registry.View) {
+	today := v.Topology
+	if today == p.seen || !p.sees(v) {
+		return
+	}
+	p.seen = today
+	gone := p.ledger.forget(func(node string) bool { _, named := slices.BinarySearch(today.Nodes(), node); return named })
+	for _, node := range gone {
+		p.w.log.Info("a node left the ring so long ago that what it owes has expired", "node", node, "topic", p.id.Topic, "partition", p.id.Number)
 	}
 }
 
@@ -70,12 +85,4 @@ func (p *partition) sees(v *registry.View) bool {
 func (p *partition) sights(v *registry.View) []any {
 	return []any{"topic", p.id.Topic, "partition", p.id.Number, "epoch", v.Topology.Epoch(), "wants_epoch", p.least.Epoch,
 		"hot_revision", v.Hot.Revision(), "wants_hot_revision", p.least.HotRevision, "confirmed", v.Confirmed}
-}
-
-// wentBack forgets what was issued under more than the registry holds, so that the next owner does not wait for it.
-func (j *journal) wentBack(v *registry.View) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.epoch, j.mu.revision = min(j.mu.epoch, v.Topology.Epoch()), min(j.mu.revision, v.Hot.Revision())
-	j.revision.Add(1)
 }
