@@ -176,7 +176,7 @@ func ensureOwn(t *testing.T, c *config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tryOwnTopics(t.Context(), c, o); err != nil {
+	if _, err := tryTopics(t.Context(), topicSettings(c).Own(), o); err != nil {
 		t.Fatal(fmt.Errorf("making our own topics: %w", err))
 	}
 }

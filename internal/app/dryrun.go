@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -109,10 +110,11 @@ const drySettle = time.Millisecond
 
 // work is Run once its parts are made.
 func (d *DryRun) work(ctx context.Context, c *config.Config, kafka changelog.Options, ring watchedRing, mappings *mappings, opts pipeline.Options, starts []changelog.Start) error {
-	if err := ensureOwnTopics(ctx, c, kafka, d.Log); err != nil || ctx.Err() != nil {
+	names := changelog.NamesFor(c.Kafka.TopicPrefix)
+	needs := slices.DeleteFunc(topicSettings(c).Own(), func(t changelog.TopicSpec) bool { return t.Name != names.State })
+	if err := ensureTopics(ctx, needs, kafka, d.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
-	names := changelog.NamesFor(c.Kafka.TopicPrefix)
 	state, err := changelog.OpenState(kafka, names.State)
 	if err != nil {
 		return err

@@ -48,8 +48,12 @@ func topicSettings(c *config.Config) changelog.Settings {
 
 // ensureOwnTopics waits for a broker and makes our own topics. Findings are logged; they stop nothing.
 func ensureOwnTopics(ctx context.Context, c *config.Config, o changelog.Options, log *slog.Logger) error {
+	return ensureTopics(ctx, topicSettings(c).Own(), o, log)
+}
+
+func ensureTopics(ctx context.Context, specs []changelog.TopicSpec, o changelog.Options, log *slog.Logger) error {
 	for backoff := kafkaBackoffMin; ; backoff = min(2*backoff, kafkaBackoffMax) {
-		findings, err := tryOwnTopics(ctx, c, o)
+		findings, err := tryTopics(ctx, specs, o)
 		if err == nil {
 			for _, f := range findings {
 				log.Warn(f.String())
@@ -68,13 +72,13 @@ func ensureOwnTopics(ctx context.Context, c *config.Config, o changelog.Options,
 	}
 }
 
-func tryOwnTopics(ctx context.Context, c *config.Config, o changelog.Options) ([]changelog.Finding, error) {
+func tryTopics(ctx context.Context, specs []changelog.TopicSpec, o changelog.Options) ([]changelog.Finding, error) {
 	cl, err := o.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
-	findings, err := changelog.EnsureTopics(ctx, kadm.NewClient(cl), topicSettings(c).Own())
+	findings, err := changelog.EnsureTopics(ctx, kadm.NewClient(cl), specs)
 	if err != nil {
 		return nil, fmt.Errorf("making our own topics: %w", err)
 	}
