@@ -14,22 +14,32 @@ const Patience = 120 * time.Second
 // Await waits until cond holds, and fails naming what was awaited and what cond said last.
 func Await(t testing.TB, what string, cond func() (ok bool, state string)) {
 	t.Helper()
-	await(t, what, 200*time.Millisecond, cond)
+	await(t, what, 200*time.Millisecond, false, cond)
+}
+
+// AwaitProgress is Await for what may take long on a busy machine, and is well as long as it gets on: Patience counts from when cond last
+// said something else.
+func AwaitProgress(t testing.TB, what string, cond func() (ok bool, state string)) {
+	t.Helper()
+	await(t, what, 200*time.Millisecond, true, cond)
 }
 
 // AwaitQuick is Await that looks again and again without getting slower, for what is measured or must be met in time.
 func AwaitQuick(t testing.TB, what string, cond func() (ok bool, state string)) {
 	t.Helper()
-	await(t, what, 2*time.Millisecond, cond)
+	await(t, what, 2*time.Millisecond, false, cond)
 }
 
-func await(t testing.TB, what string, slowest time.Duration, cond func() (ok bool, state string)) {
+func await(t testing.TB, what string, slowest time.Duration, progress bool, cond func() (ok bool, state string)) {
 	t.Helper()
-	deadline := time.Now().Add(Patience)
+	deadline, last := time.Now().Add(Patience), ""
 	for pause := time.Millisecond; ; pause = min(2*pause, slowest) {
 		ok, state := cond()
 		if ok {
 			return
+		}
+		if progress && state != last {
+			deadline, last = time.Now().Add(Patience), state
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %s for %s: %s", Patience, what, state)

@@ -37,7 +37,7 @@ func (p *Pipeline) awaitPositions(what string, dbs []*Database, reached func(*Da
 		p.t.Fatal(err)
 	}
 	defer store.Close()
-	Await(p.t, "sources "+what, func() (bool, string) {
+	AwaitProgress(p.t, "sources "+what, func() (bool, string) {
 		ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
 		defer cancel()
 		state, err := store.Load(ctx)
