@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
 
 	"invalidator/cdc/envelope"
@@ -130,6 +131,12 @@ cache: {max_ttl: 2h, protocol: classic, node: {connections: 5, queue: 1MiB, time
 // SIGTERM ends a worker at once and without an error while it waits for what is away; a wrong configuration ends it by itself.
 func TestWorkerEnds(t *testing.T) {
 	silent := listen(t) // takes connections and says nothing
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	broker := cluster.ListenAddrs()[0]
 	const source = "sources: [{name: shop, type: mysql, hosts: [a:1], user: u, include: [a.b]}]\n"
 	ring := `{"epoch":1,"kind":"points160","shards":[{"id":"s","weight":1,"primary":{"addr":"127.0.0.1:1","zone":"a"},"replicas":[]}]}`
 	for _, tc := range []struct{ name, text, want string }{
@@ -137,7 +144,8 @@ func TestWorkerEnds(t *testing.T) {
 		{"etcd hangs", source + "kafka: {brokers: ['127.0.0.1:1']}\ncache: {ring: {etcd: {endpoints: ['" + silent + "']}}}", ""},
 		{"kafka is away", source + "kafka: {brokers: ['127.0.0.1:1']}\ncache: {ring: {file: ring.json}}", ""},
 		{"kafka hangs", source + "kafka: {brokers: ['" + silent + "']}\ncache: {ring: {file: ring.json}}", ""},
-		{"no ring file", source + "kafka: {brokers: ['127.0.0.1:1']}\ncache: {ring: {file: none.json}}", "none.json"},
+		{"no ring file, and none that was last good", source + "kafka: {brokers: ['" + broker + "']}\ncache: {ring: {file: none.json}}", "none.json"},
+		{"no ring file, and a broker that may have the last good one is away", source + "kafka: {brokers: ['127.0.0.1:1']}\ncache: {ring: {file: none.json}}", ""},
 		{"no source", "kafka: {brokers: ['127.0.0.1:1']}\ncache: {ring: {file: ring.json}}", "no source is configured"},
 		{"no broker", source + "cache: {ring: {file: ring.json}}", "no broker is named"},
 		{"no ring", source + "kafka: {brokers: ['127.0.0.1:1']}", "no ring is configured"},
