@@ -25,11 +25,10 @@ var (
 )
 
 const (
-	pairs      = 4
-	rowsAMin   = 240 // rows that the window passes in a minute
-	readers    = 24
-	writers    = 3
-	rowsAtOnce = 100 // at the least, in all
+	pairs    = 4
+	rowsAMin = 900 // rows that the window passes in a minute
+	readers  = 24
+	writers  = 3
 )
 
 // TestChaos: whatever is killed, frozen, cut, slowed, restarted and emptied while rows change and readers fill the cache, once the faults
@@ -41,7 +40,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("seed %d: the plan of the faults comes again with -seed %d -minutes %g -brokers %d, the machine's timing does not", seed, seed, *minutesFlag, *brokersFlag)
 	last := time.Duration(*minutesFlag * float64(time.Minute))
-	c := newChaos(t, seed, *brokersFlag, rowsAtOnce+int(*minutesFlag*rowsAMin))
+	c := newChaos(t, seed, *brokersFlag, window+int(*minutesFlag*rowsAMin))
 	stop := c.load(last)
 	c.blow(c.plan(c.rand(), last))
 	stopReading := stop()

@@ -159,10 +159,10 @@ func (c *chaos) nameOf(on target, i int) string {
 // hotStep makes a key hot, changes how hot it is, or takes it out of the registry.
 func (c *chaos) hotStep(rng *rand.Rand, at time.Duration) *step {
 	copies := []int{0, 3, hotMost}[rng.IntN(3)]
-	ahead := rng.IntN(max(1, c.rows/10)) // of the window, or in it
+	ahead := rng.IntN(2 * window) // in the window, or before it comes
 	s := &step{at: at}
 	s.do = func() {
-		id := min(c.rows, 1+int(c.progress()*float64(c.rows))+ahead)
+		id := min(c.rows, 1+int(c.progress()*float64(c.rows-window))+ahead)
 		k := itemKey(max(hotStep, id-id%hotStep))
 		c.hot.set(k, copies)
 		if copies == 0 {
@@ -243,7 +243,10 @@ func (c *chaos) startBrokers(int) {
 }
 
 func ofNode(f func(testing.TB, *toxiproxy.Proxy)) func(*chaos, int) {
-	return func(c *chaos, i int) { f(c.t, c.nodes[i].proxy) }
+	return func(c *chaos, i int) {
+		f(c.t, c.nodes[i].proxy)
+		c.nodes[i].lost.Store(len(c.nodes[i].proxy.Toxics.GetToxicArray()) > 0)
+	}
 }
 
 func watch(f func(testing.TB, *toxiproxy.Proxy)) func(*chaos, int) {

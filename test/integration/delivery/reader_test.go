@@ -29,16 +29,26 @@ const (
 // run reads until ctx ends. Its error is a database that cannot be read.
 func (r *reader) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		k := r.w.pick(r.rng)
-		names := k.names(r.w.hot.copies(k.text, r.rng.IntN(4) == 0))
-		name := names[r.rng.IntN(len(names))]
-		n := r.w.owners(name)[r.rng.IntN(2)]
+		k, name, n := r.pick()
 		if err := r.read(k, name, n, r.rng.IntN(2) == 0); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		pause(ctx, time.Duration(r.rng.IntN(15))*time.Millisecond)
 	}
 	return nil
+}
+
+// pick chooses a copy to read, more often one on a node that workers do not reach.
+func (r *reader) pick() (k *key, name string, n *node) {
+	for range 3 {
+		k = r.w.pick(r.rng)
+		names := k.names(r.w.hot.copies(k.text, r.rng.IntN(4) == 0))
+		name = names[r.rng.IntN(len(names))]
+		if n = r.w.owners(name)[r.rng.IntN(2)]; n.lost.Load() {
+			break
+		}
+	}
+	return k, name, n
 }
 
 // read reads one copy and fills it on a miss.
