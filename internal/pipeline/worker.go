@@ -153,12 +153,12 @@ func New(opts Options) (*Worker, error) {
 	w.standing = &standing{w: w, by: map[debtID]map[*partition]struct{}{}}
 	w.held.Store(&held{})
 	w.hot = newHotWork(w)
-	if opts.Registerer != nil {
+	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
+	if opts.Registerer != nil { // last: it may be collected at once
 		if err := opts.Registerer.Register(newOwedCollector(w)); err != nil {
 			return nil, fmt.Errorf("registering a worker's metrics: %w", err)
 		}
 	}
-	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
 	return w, nil
 }
 
