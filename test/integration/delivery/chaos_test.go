@@ -155,7 +155,7 @@ func (c *chaos) blow(steps []*step) {
 			s.do()
 		}
 		if late := time.Since(began) - s.at; late > 20*time.Second {
-			c.t.Fatalf("%q came %s late: the machine is too busy", s.what, late)
+			c.t.Fatalf("%q came %s late: something before it hangs, or the machine is too busy. The faults:\n%s", s.what, late, c.trail.story(stale{key: &key{}}))
 		}
 	}
 }

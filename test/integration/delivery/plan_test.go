@@ -185,8 +185,8 @@ func (c *chaos) startWorker(i int) {
 
 // startSpare first waits for the end of the one that was asked to leave before.
 func (c *chaos) startSpare(int) {
-	if w := c.workers[c.spare()]; w != nil {
-		w.Left()
+	if c.workers[c.spare()] != nil {
+		c.left(c.spare())
 	}
 	c.startWorker(c.spare())
 }
@@ -202,8 +202,18 @@ func (c *chaos) freezeWorker(i int) { c.workers[i].Pause() }
 func (c *chaos) thawWorker(i int)   { c.workers[i].Continue() }
 func (c *chaos) askWorker(i int)    { c.workers[i].Leave() }
 func (c *chaos) replaceWorker(i int) {
-	c.workers[i].Left()
+	c.left(i)
 	c.startWorker(i)
+}
+
+// left waits for the end of a worker that was asked to leave, which takes 10 s at most on a machine that is not busy.
+func (c *chaos) left(i int) {
+	const long = 20 * time.Second
+	asked := time.Now()
+	c.workers[i].Left()
+	if took := time.Since(asked); took > long {
+		c.t.Errorf("worker %d took %s more to end than its fault lasts; its log:\n%s", i, took, c.workers[i].Log())
+	}
 }
 
 func (c *chaos) killNode(i int)   { c.nodes[i].Kill() }
