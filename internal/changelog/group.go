@@ -122,6 +122,7 @@ const (
 	commitEvery       = time.Second
 	removeTimeout     = time.Second     // of states to which no commit points any more
 	commitTimeout     = 4 * time.Second // less than a session, so that a revoke never waits out its own
+	lossTimeout       = 30 * time.Second
 	drainTimeout      = 5 * time.Second // with what follows: 10 s from SIGTERM to exit
 	leaveTimeout      = 2 * time.Second // for the last commit and the leave together; the client's own end takes up to another
 	fetchMaxPartition = 1 << 20         // bytes a fetch takes of one partition
@@ -228,6 +229,7 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 
 	var wg sync.WaitGroup
 	wg.Go(func() { g.commitLoop(ctx) })
+	wg.Go(func() { g.lossLoop(ctx) })
 	wg.Go(func() { g.restoreLoop(ctx) })
 	g.pollLoop(ctx)
 	wg.Wait()

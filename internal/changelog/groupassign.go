@@ -180,7 +180,10 @@ func (g *Group) revoke(ctx context.Context, m map[string][]int32, commit bool) {
 	if !commit {
 		progress = nil
 	}
-	if err := g.commitInTurn(ctx, ps, progress); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	lost := g.recordLosses(ctx, ps)
+	if err := errors.Join(lost, g.commitInTurn(ctx, progress)); err != nil {
 		g.log.Warn("committing before a partition moves; its new owner repeats a little", "error", err)
 	}
 	g.giveUp(ps)

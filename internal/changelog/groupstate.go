@@ -34,26 +34,44 @@ func (g *Group) commit(ctx context.Context) error {
 	}
 	defer func() { <-g.turn }()
 	ps := g.ours(func(Partition) bool { return true })
-	return g.commitInTurn(ctx, ps, g.c.Finished(ps))
+	return g.commitInTurn(ctx, g.c.Finished(ps))
 }
 
-// commitInTurn makes the losses of ps durable, then writes journals, then the state records, then the offsets that point to them, and
-// removes last what counts for nothing any more. The order is the proof: an offset never stands for a state, nor passes a loss, that is
+// lossLoop makes losses durable. It is beside the commits, since it may take long, for many losses or a busy broker, and other partitions'
+// offsets do not wait for it.
+func (g *Group) lossLoop(ctx context.Context) {
+	t := time.NewTicker(commitEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		limit, cancel := context.WithTimeout(ctx, lossTimeout)
+		err := g.recordLosses(limit, g.ours(func(Partition) bool { return true }))
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			g.log.Warn("recording losses; tried again in a second", "error", err)
+		}
+	}
+}
+
+// commitInTurn writes journals, then the state records, then the offsets that point to them, and
+// removes last what counts for nothing any more. What lies behind a loss that is not durable is left out: see lossLoop. The order is the proof: an offset never stands for a state, nor passes a loss, that is
 // not yet durable; nothing is removed that the commit of any owner still points to; and the turn, which the caller has,
 // keeps the partition ours meanwhile, as far as this process knows. What it does not know (it was stopped for a while) the
 // broker does: it refuses the old generation.
-func (g *Group) commitInTurn(ctx context.Context, ps []Partition, all []Progress) error {
+func (g *Group) commitInTurn(ctx context.Context, all []Progress) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	failed := g.recordLosses(ctx, ps)
 	_, generation := g.cl.GroupMetadata()
 	due := g.due(all, generation)
 	if len(due) == 0 {
-		return failed
+		return nil
 	}
-	due, err := g.putJournals(ctx, due)
-	failed = errors.Join(failed, err)
-	due, err = g.putStates(ctx, due, generation)
+	due, failed := g.putJournals(ctx, due)
+	due, err := g.putStates(ctx, due, generation)
 	failed = errors.Join(failed, err)
 	if len(due) == 0 {
 		return failed
@@ -127,7 +145,7 @@ func (g *Group) recordLosses(ctx context.Context, ps []Partition) error {
 				failed = errors.Join(failed, fmt.Errorf("recording a loss; nothing of %s is committed before: %w", p, err))
 				break
 			}
-			g.recorded(p)
+			g.recorded(l)
 		}
 	}
 	return failed
@@ -142,11 +160,11 @@ func (g *Group) lossesOf(p Partition) []Loss {
 	return nil
 }
 
-// recorded notes that a partition's first loss is durable.
-func (g *Group) recorded(p Partition) {
+// recorded notes that a loss is durable.
+func (g *Group) recorded(l Loss) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if o := g.mu.owned[p]; o != nil {
+	if o := g.mu.owned[l.Partition]; o != nil && len(o.losses) > 0 && o.losses[0] == l { // else a revoke was quicker
 		o.losses = o.losses[1:]
 	}
 }
