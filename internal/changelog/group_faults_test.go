@@ -307,6 +307,39 @@ func TestLossIsDurableBeforeTheCommit(t *testing.T) {
 	})
 }
 
+// Recording losses of one topic takes long: the offsets of others are committed meanwhile.
+func TestLossesHoldUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		const orders = "shop.shop.orders"
+		lost := changelog.Partition{Topic: orders}
+		g.makeTopic(orders)
+		g.produceTo(orders, 10)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { return g.c.next[lost] == 10 })
+		g.c.finish(lost, 1)
+		g.produce(1)
+		g.c.await(t, func() bool { return g.c.next[users0] == 1 })
+		g.c.finish(users0, 1)
+		g.awaitCommit(t, 1)
+		leave()
+		gone := kadm.Offsets{}
+		gone.AddOffset(orders, 0, 5, -1)
+		if _, err := g.cluster.Admin(t).DeleteRecords(t.Context(), gone); err != nil {
+			t.Fatal(err)
+		}
+		g.produce(9)
+		next := newFakeConsumer()
+		next.lostHangs = orders
+		leave = g.join(next)
+		next.await(t, func() bool { return next.next[users0] == 10 && next.next[lost] == 10 })
+		next.finish(users0, 10)
+		next.finish(lost, 10)
+		g.awaitCommit(t, 10)
+		leave()
+	})
+}
+
 // G1: a leader that was elected uncleanly lacks records that were committed, and has written others in their place: the group goes on
 // where the two logs part, and names the loss.
 func TestG1UncleanLeader(t *testing.T) {

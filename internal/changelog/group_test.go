@@ -313,6 +313,7 @@ type fakeConsumer struct {
 	onDrain   func()
 	onAssign  func()
 	lostFails bool
+	lostHangs string // a topic whose losses are not recorded, and take as long as they may
 }
 
 func newFakeConsumer() *fakeConsumer {
@@ -340,7 +341,11 @@ func (c *fakeConsumer) Records(p changelog.Partition, rs []changelog.Record) {
 	c.next[p] = rs[len(rs)-1].Offset + 1
 }
 
-func (c *fakeConsumer) Lost(_ context.Context, l changelog.Loss) error {
+func (c *fakeConsumer) Lost(ctx context.Context, l changelog.Loss) error {
+	if l.Topic == c.lostHangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lostFails {
