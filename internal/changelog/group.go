@@ -125,8 +125,8 @@ const (
 	lossTimeout       = 30 * time.Second
 	drainTimeout      = 5 * time.Second // with what follows: 10 s from SIGTERM to exit
 	leaveTimeout      = 2 * time.Second // for the last commit and the leave together; the client's own end takes up to another
-	fetchMaxPartition = 1 << 20         // bytes a fetch takes of one partition
-	fetchMax          = 16 << 20        // bytes a fetch takes in all
+	fetchMaxPartition = 256 << 10       // bytes a fetch takes of one partition
+	fetchMax          = 4 << 20         // bytes a fetch takes in all, of a broker, as they lie on its disk
 	startBackoffMin   = time.Second     // between two attempts at a first start
 	startBackoffMax   = 15 * time.Second
 )

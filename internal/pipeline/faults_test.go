@@ -91,6 +91,30 @@ func TestAssignedAnew(t *testing.T) {
 	})
 }
 
+// What waits in memory for all partitions together is bounded: each partition's share is the smaller, the more there are.
+func TestWhatWaitsIsSharedOut(t *testing.T) {
+	r := newRig(t)
+	for owned, want := range map[int64]int{0: 2 << 20, 1: 2 << 20, 24: 2 << 20, 256: 192 << 10, 10000: 64 << 10} {
+		r.w.owned.Store(owned)
+		if got := r.w.mayWait(); got != want {
+			t.Errorf("%d partitions: %d bytes, want %d", owned, got, want)
+		}
+	}
+	r.w.owned.Store(256)
+	p, err := newPartition(r.w, r.w.opts.Sources[0], users, 0, changelog.Restored{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.add([]changelog.Record{{Value: make([]byte, 192<<10)}})
+	if !r.group.paused.Load() {
+		t.Error("its fetches go on beyond its share")
+	}
+	p.next(1)
+	if r.group.paused.Load() {
+		t.Error("its fetches do not go on")
+	}
+}
+
 // Fetches that were stopped go on, however the stopping and the going on meet.
 func TestFetchesNeverStayStopped(t *testing.T) {
 	r := newRig(t)

@@ -21,9 +21,11 @@ const (
 	maxWorkerFlight = 128 << 10
 	// takeAtOnce bounds the records taken between two looks at what was acknowledged.
 	takeAtOnce = 512
-	// A partition's fetches stop above pauseBytes of records that wait, and go on below resumeBytes.
-	pauseBytes  = 2 << 20
-	resumeBytes = 1 << 20
+	// A partition's fetches stop above its share of waitingBytes of records that wait, or above pauseBytes, and go on below half of it. No
+	// share is less than leastWaiting.
+	waitingBytes = 48 << 20
+	pauseBytes   = 2 << 20
+	leastWaiting = 64 << 10
 )
 
 // partition is one partition's goroutine and what it shares with the group's poll loop, with the nodes' goroutines and with its passes.
@@ -228,6 +230,11 @@ type flow struct {
 	paused bool
 }
 
+// mayWait is how many bytes of records may wait of each partition of the worker.
+func (w *Worker) mayWait() int {
+	return max(leastWaiting, min(pauseBytes, waitingBytes/max(1, int(w.owned.Load()))))
+}
+
 // regulate stops and starts the fetches.
 func (p *partition) regulate() {
 	p.flow.Lock()
@@ -235,11 +242,12 @@ func (p *partition) regulate() {
 	p.mu.Lock()
 	bytes := p.mu.bytes
 	p.mu.Unlock()
+	limit := p.w.mayWait()
 	switch {
-	case !p.flow.paused && bytes > pauseBytes:
+	case !p.flow.paused && bytes > limit:
 		p.flow.paused = true
 		p.w.group.Pause(p.id)
-	case p.flow.paused && bytes < resumeBytes:
+	case p.flow.paused && bytes < limit/2:
 		p.flow.paused = false
 		p.w.group.Resume(p.id)
 	}

@@ -109,6 +109,7 @@ type Worker struct {
 	slots   *slots  // passes that read
 	weather weather
 	held    atomic.Pointer[held]
+	owned   atomic.Int64 // partitions
 
 	stormSlots *slots // of passes of storms that read
 	standing   *standing
@@ -197,6 +198,7 @@ func (w *Worker) Assign(id changelog.Partition, start int64, was changelog.Resto
 	p.cancel = cancel
 	w.mu.Lock()
 	w.mu.partitions[id] = p
+	w.owned.Store(int64(len(w.mu.partitions)))
 	off := maps.Clone(w.mu.off)
 	w.mu.Unlock()
 	for node, since := range off {
@@ -261,6 +263,7 @@ func (w *Worker) Revoke(ids []changelog.Partition) []changelog.Progress {
 	for _, id := range ids {
 		delete(w.mu.partitions, id)
 	}
+	w.owned.Store(int64(len(w.mu.partitions)))
 	return out
 }
 
@@ -268,6 +271,7 @@ func (w *Worker) forget(id changelog.Partition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.mu.partitions, id)
+	w.owned.Store(int64(len(w.mu.partitions)))
 }
 
 // stop ends the partitions' goroutines and waits for them. What is above their watermark is issued again by the next owner.
