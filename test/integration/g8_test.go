@@ -191,14 +191,7 @@ func (g *g8) awaitMembers(n int) {
 			return false, err.Error()
 		}
 		d := groups[g.id]
-		owned := 0
-		for _, m := range d.Members {
-			if a, ok := m.Assigned.AsConsumer(); ok {
-				for _, topic := range a.Topics {
-					owned += len(topic.Partitions)
-				}
-			}
-		}
+		owned := len(d.AssignedPartitions()[g.topic])
 		return d.State == "Stable" && len(d.Members) == n && owned == g8Partitions, fmt.Sprintf("%s, %d members with %d partitions", d.State, len(d.Members), owned)
 	})
 }
