@@ -123,7 +123,7 @@ const (
 	removeTimeout     = time.Second     // of states to which no commit points any more
 	commitTimeout     = 4 * time.Second // less than a session, so that a revoke never waits out its own
 	lossTimeout       = 30 * time.Second
-	drainTimeout      = 5 * time.Second // with what follows: 10 s from SIGTERM to exit
+	drainTimeout      = 5 * time.Second // from the end of ctx; with what follows: 10 s from SIGTERM to exit
 	leaveTimeout      = 2 * time.Second // for the last commit and the leave together; the client's own end takes up to another
 	fetchMaxPartition = 256 << 10       // bytes a fetch takes of one partition
 	fetchMax          = 4 << 20         // bytes a fetch takes in all, of a broker, as they lie on its disk
@@ -219,7 +219,11 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 	// What is still committed after ctx has ended is so until leaving ends too.
 	leaving, left := context.WithCancel(context.WithoutCancel(ctx))
 	defer left()
-	cl, err := g.opts.Client(g.clientOptions(leaving)...)
+	// The drain's time runs from ctx's end: a rebalance just then may hold the last poll up.
+	draining, drained := context.WithCancel(leaving)
+	defer drained()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTimeout, drained) })()
+	cl, err := g.opts.Client(g.clientOptions(ctx, leaving)...)
 	if err != nil {
 		return fmt.Errorf("joining the group %s: %w", g.opts.Group, err)
 	}
@@ -234,10 +238,8 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 	g.pollLoop(ctx)
 	wg.Wait()
 
-	limit, cancel := context.WithTimeout(leaving, drainTimeout)
-	g.c.Drain(limit)
-	cancel()
-	limit, cancel = context.WithTimeout(leaving, leaveTimeout)
+	g.c.Drain(draining)
+	limit, cancel := context.WithTimeout(leaving, leaveTimeout)
 	defer cancel()
 	defer context.AfterFunc(limit, left)()
 	if err := cl.LeaveGroupContext(limit); err != nil { // revokes, which commits
@@ -247,7 +249,8 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 	return nil
 }
 
-func (g *Group) clientOptions(leaving context.Context) []kgo.Opt {
+// clientOptions are of a client that takes records until ctx ends, and commits until leaving does.
+func (g *Group) clientOptions(ctx, leaving context.Context) []kgo.Opt {
 	patterns := make([]string, len(g.opts.Starts))
 	for i, s := range g.opts.Starts {
 		patterns[i] = WholeName(s.Pattern).String()
@@ -264,7 +267,7 @@ func (g *Group) clientOptions(leaving context.Context) []kgo.Opt {
 		kgo.FetchMaxPartitionBytes(fetchMaxPartition), kgo.FetchMaxBytes(fetchMax), kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.DisableClientMetrics(), // a broker that hangs would hold up the end for them
+		kgo.WithDecompressor(unpacker{ctx}), // a rebalance, and so the leave, waits until what was fetched is unpacked
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnOffsetsFetched(g.fetched), kgo.AdjustFetchOffsetsFn(g.adjust),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) {}),

@@ -181,7 +181,7 @@ func (c *candidate) clientOptions() []kgo.Opt {
 		kgo.ConsumerGroup(c.o.Group), kgo.ConsumeTopics(c.o.Topic),
 		kgo.Balancers(leaderBalancer{group: c.o.Group, self: c.o.Self}),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(leaderHeartbeat), kgo.RebalanceTimeout(leaderRebalance),
-		kgo.DisableAutoCommit(), kgo.DisableClientMetrics(),
+		kgo.DisableAutoCommit(),
 		// A broker that is away is asked for ever: a leader is only over when the brokers say so.
 		kgo.RequestRetries(math.MaxInt32), kgo.RetryTimeoutFn(func(int16) time.Duration { return 0 }),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) { c.assigned(cl, m) }),

@@ -1,11 +1,13 @@
 package changelog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,6 +299,71 @@ func TestAReadEnds(t *testing.T) {
 		if _, err := r.read(ctx, 0, 5, nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
+	})
+}
+
+// An answer of a broker may hold thousands of batches: whoever ends does not wait until all are unpacked.
+func TestAReadEndsWhileItUnpacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newLogRig(t)
+		r.batches(5)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		unpacked := 0
+		defer changelog.OnUnpack(func() {
+			if unpacked++; unpacked == 2 {
+				cancel()
+			}
+		})()
+		if got, err := r.read(ctx, 0, 5, nil); got != "" || !errors.Is(err, context.Canceled) || unpacked != 2 {
+			t.Errorf("got %q and %v, and %d batches were unpacked, want 2", got, err, unpacked)
+		}
+	})
+}
+
+// A member that is told to end leaves, and does not wait until all that it has fetched is unpacked.
+func TestAMemberEndsWhileItUnpacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newLogRig(t)
+		r.batches(5)
+		ended := make(chan struct{})
+		var unpacked atomic.Int32
+		defer changelog.OnUnpack(func() {
+			if unpacked.Add(1) == 2 {
+				close(ended)
+				synctest.Wait() // its context has ended
+			}
+		})()
+		leave := r.join(r.c)
+		<-ended
+		leave()
+		if n := unpacked.Load(); n != 2 {
+			t.Errorf("%d batches were unpacked, want 2", n)
+		}
+	})
+}
+
+// batches writes n records, each compressed by itself.
+func (r *logRig) batches(n int) {
+	for i := range n {
+		value := bytes.Repeat([]byte{byte(i)}, 1000)
+		must(r.t, r.cl.ProduceSync(r.t.Context(), &kgo.Record{Topic: usersTopic, Value: value}).FirstErr())
+	}
+}
+
+// No client tells the brokers of itself: at its end it would wait a second for one that hangs, and a process has many.
+func TestNoClientTellsOfItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newLogRig(t)
+		r.cluster.ControlKey(int16(kmsg.GetTelemetrySubscriptions), func(kmsg.Request) (kmsg.Response, error, bool) {
+			t.Error("a client asks what it is to tell")
+			return nil, nil, false
+		})
+		r.produce(1)
+		if _, err := r.read(t.Context(), 0, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.log.Close()
 	})
 }
 

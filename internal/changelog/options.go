@@ -75,6 +75,7 @@ func (o Options) Client(extra ...kgo.Opt) (*kgo.Client, error) {
 		kgo.ClientID(id),
 		kgo.MetadataMaxAge(metadataMaxAge),
 		kgo.DialTimeout(dialTimeout),
+		kgo.DisableClientMetrics(), // a broker that hangs would hold up each client's end for them, by a second
 	}
 	if o.Log != nil {
 		opts = append(opts, kgo.WithLogger(kgoLogger{o.Log}))

@@ -25,6 +25,18 @@ const (
 // decompressor keeps what it needs for the next batch; it is safe for concurrent use.
 var decompressor = kgo.DefaultDecompressor()
 
+// unpacker decompresses until ctx ends: one answer of a broker may hold thousands of batches, or a few that are large, and who is told
+// to end does not unpack the rest.
+type unpacker struct{ ctx context.Context }
+
+// Decompress implements kgo.Decompressor.
+func (u unpacker) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	if err := u.ctx.Err(); err != nil {
+		return nil, err
+	}
+	return decompressor.Decompress(src, codec)
+}
+
 // readAll hands every record of a topic, from the start of each partition to the end it has when the call begins, to fn,
 // in offset order within a partition, and from several goroutines at once.
 //
@@ -150,7 +162,10 @@ func fetchOnce(ctx context.Context, cl *kgo.Client, p Partition, from int64) (fe
 	}
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: from, Topic: p.Topic, Partition: p.Number, IsolationLevel: kgo.ReadUncommitted(),
-	}, &resp.Topics[0].Partitions[0], decompressor, nil)
+	}, &resp.Topics[0].Partitions[0], unpacker{ctx}, nil)
+	if ctx.Err() != nil { // what could be unpacked is not all of it
+		return none, ctx.Err()
+	}
 	if got.Err != nil {
 		return none, got.Err
 	}
