@@ -55,6 +55,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if f, is := watcher.(*registry.File); is {
+		if err := f.Check(); err != nil {
+			w.Log.Error("the ring's files cannot be used; the state topic is asked for what was last good", "error", err)
+		}
+	}
 	nodes, err := memcacheOptions(w.Config.Cache)
 	if err != nil {
 		return err

@@ -53,6 +53,22 @@ func NewFile(ringPath, hotPath string, opts Options, log *slog.Logger) *File {
 	}
 }
 
+// Check reads both files, and says what keeps them from being used. What was last good may be known from elsewhere: see Feed.
+func (f *File) Check() error {
+	ring, hot := watched{path: f.ringFile.path}, watched{path: f.hotFile.path}
+	ring.look(func(data []byte, _ time.Time) error {
+		_, err := sink.ParseRecord(ring.path, data)
+		return err
+	})
+	if hot.path != "" {
+		hot.look(func(data []byte, _ time.Time) error {
+			_, err := sink.ParseHotFile(hot.path, data, 0)
+			return err
+		})
+	}
+	return cmp.Or(ring.err, hot.err)
+}
+
 // Run implements Watcher.
 func (f *File) Run(ctx context.Context) error {
 	notices, err := fsnotify.NewWatcher()

@@ -143,7 +143,6 @@ func TestBadConfig(t *testing.T) {
 	}{
 		{"unknown field", "run", strings.Replace(config("127.0.0.1:1"), "cache: {", "cache: {setle: 1s, ", 1), `c\.yaml:2: unknown field "setle" \(see invalidator\.example\.yaml\)`},
 		{"no such source type", "feed", strings.Replace(config("127.0.0.1:1"), "type: mysql", "type: oracle", 1), `c\.yaml:4: source s: type "oracle" is not known`},
-		{"a ring file with a doubled shard", "run", config("127.0.0.1:1"), `ring\.json:\d+: shard "s00": shards\[1\]\.id: the id is taken by the shard at index 0 \(give every shard an id of its own\)`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := harness.Start(t, test.command, test.command, "--config", write("c.yaml", test.config))
@@ -153,6 +152,11 @@ func TestBadConfig(t *testing.T) {
 			oneLine(t, p, test.line)
 		})
 	}
+	t.Run("a ring file with a doubled shard", func(t *testing.T) {
+		p := harness.Start(t, "run", "run", "--config", write("c.yaml", config("127.0.0.1:1")))
+		oneLine(t, p, `ring\.json:\d+: shard .{1,2}s00.{1,2}: shards\[1\]\.id: the id is taken by the shard at index 0 \(give every shard an id of its own\)`)
+		p.Terminate() // a broker may have what was last good: it is waited for
+	})
 	t.Run("a broker that is not there", func(t *testing.T) {
 		p := harness.Start(t, "feed", "feed", "--config", write("c.yaml", config("127.0.0.1:1")))
 		harness.Await(t, "a line about the broker", func() (bool, string) {
