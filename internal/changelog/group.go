@@ -249,7 +249,7 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 	return nil
 }
 
-// clientOptions are of a client that takes records until ctx ends, and commits until leaving does.
+// clientOptions are of a client that takes records until ctx ends, and lives until leaving does.
 func (g *Group) clientOptions(ctx, leaving context.Context) []kgo.Opt {
 	patterns := make([]string, len(g.opts.Starts))
 	for i, s := range g.opts.Starts {
@@ -259,6 +259,7 @@ func (g *Group) clientOptions(ctx, leaving context.Context) []kgo.Opt {
 		patterns = append(patterns, "^"+regexp.QuoteMeta(g.opts.Names.Work)+"$")
 	}
 	opts := []kgo.Opt{
+		kgo.WithContext(leaving), // a join that waits for the other members, or for a broker, holds up the client's end otherwise
 		kgo.ConsumerGroup(g.opts.Group),
 		kgo.ConsumeRegex(), kgo.ConsumeTopics(patterns...),
 		kgo.Balancers(newEvenBalancer(g.opts.Names.Work)),

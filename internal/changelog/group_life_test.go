@@ -236,6 +236,21 @@ func TestTheCoordinatorIsAway(t *testing.T) {
 	})
 }
 
+// A member whose join nobody answers ends within what a worker promises.
+func TestAMemberEndsWhileItJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.hang(kmsg.JoinGroup, time.Hour)
+		leave := g.join(g.c)
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		leave()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // G13: a topic gains partitions while one is paused: the new ones are read from their beginning within ten seconds, whatever partition
 // a row goes through, and what waits in the paused one is not reported as done.
 func TestG13ATopicGainsPartitions(t *testing.T) {

@@ -52,7 +52,9 @@ func Lead(ctx context.Context, o LeaderOptions, lead func(context.Context, *Term
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	cl, err := o.Client(c.clientOptions()...)
+	leaving, left := context.WithCancel(context.WithoutCancel(ctx))
+	defer left()
+	cl, err := o.Client(append(c.clientOptions(), kgo.WithContext(leaving))...)
 	if err != nil {
 		return fmt.Errorf("joining the group %s: %w", o.Group, err)
 	}
@@ -72,8 +74,9 @@ func Lead(ctx context.Context, o LeaderOptions, lead func(context.Context, *Term
 			}
 		}
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveGroupTime)
+	limit, cancel := context.WithTimeout(leaving, leaveGroupTime)
 	defer cancel()
+	defer context.AfterFunc(limit, left)() // a join that waits for a broker holds up the client's end otherwise
 	if err := cl.LeaveGroupContext(limit); err != nil {
 		c.log.Warn("leaving the group: the brokers notice by themselves, and a successor waits for that", "group", o.Group, "error", err)
 	}

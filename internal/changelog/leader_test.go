@@ -337,3 +337,18 @@ func TestTheLeadersTopicIsRemoved(t *testing.T) {
 		}
 	})
 }
+
+// A candidate whose join nobody answers ends within what a feeder promises.
+func TestACandidateEndsWhileItJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		g.hang(kmsg.JoinGroup, time.Hour)
+		a := newOffice().stand(t, g.cluster, "a", "source")
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		a.stop()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
