@@ -189,7 +189,7 @@ func TestHotKeysThatOthersSawBeforeOurFirstLook(t *testing.T) {
 	c.ControlKey(kmsg.Produce.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		req := r.(*kmsg.ProduceRequest)
-		if !strings.Contains(fmt.Sprintf("%s", req.AppendTo(nil)), "registry/fleet") || refused.Add(1) > 2 {
+		if !strings.Contains(string(req.AppendTo(nil)), "registry/fleet") || refused.Add(1) > 2 {
 			return nil, nil, false
 		}
 		return refusedProduce(req), nil, true
@@ -209,7 +209,7 @@ func TestARingRecordIsWrittenFirst(t *testing.T) {
 	var early atomic.Bool
 	c.ControlKey(kmsg.Produce.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		if strings.Contains(fmt.Sprintf("%s", r.(*kmsg.ProduceRequest).AppendTo(nil)), "ring/fleet/2") && w.View().Topology.Epoch() == 2 {
+		if strings.Contains(string(r.(*kmsg.ProduceRequest).AppendTo(nil)), "ring/fleet/2") && w.View().Topology.Epoch() == 2 {
 			early.Store(true)
 		}
 		return nil, nil, false
