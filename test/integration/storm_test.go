@@ -24,9 +24,9 @@ mappings:
 `
 
 // stormRows is what one statement updates; edits are made of rows beyond.
-const stormRows = 200_000
+const stormRows = 60_000
 
-// TestMassUpdate: a statement updates 200,000 rows. While its keys are deleted at their pool's pace, single rows of the same pool and of another one are
+// TestMassUpdate: a statement updates 60,000 rows. While its keys are deleted at their pool's pace, single rows of the same pool and of another one are
 // edited: their keys go without waiting for it. In the end no key of any changed row is left on any node.
 func TestMassUpdate(t *testing.T) {
 	db := harness.NewDatabase(t, harness.MySQL)
