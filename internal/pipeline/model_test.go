@@ -65,12 +65,12 @@ func (m *model) events() {
 	}
 }
 
-// What may happen; a run draws a theme and some others.
+// What may happen; a run draws a theme and some others. In a theme with "alone" nothing hides what comes of its one commit.
 var (
 	modelFaults = []string{"cut", "down", "full", "slow", "ackloss", "rebalance", "zombie", "kill", "hot", "hotlag", "oldclient", "lease", "replicaread",
 		"breakscommit", "stall", "seed", "copyloss"}
 	modelThemes = []string{"", "full", "cut full", "down copyloss", "down copyloss replicaread", "full rebalance", "full kill", "kill stall", "rebalance zombie full",
-		"hot hotlag", "hot hotlag full", "hot hotlag kill rebalance", "seed stall", "seed full cut", "seed full cut stall", "lease full", "cut slow ackloss breakscommit"}
+		"hot hotlag", "hot hotlag full", "hot hotlag kill rebalance", "seed stall", "seed full cut", "seed cut alone", "seed cut copyloss alone", "seed full cut stall", "lease full", "cut slow ackloss breakscommit"}
 )
 
 func (m *model) tell(format string, args ...any) {
@@ -208,10 +208,14 @@ func (m *model) run() {
 	}()
 	m.tell("seed %d with %v", m.seed, m.drawn())
 	steps := 200 + m.r.IntN(400)
-	if m.on["stall"] || m.on["seed"] {
-		steps += 400
-	}
 	commits, faults := 1+m.r.IntN(6), 1+m.r.IntN(8)
+	if m.on["stall"] || m.on["seed"] { // what takes long is hidden by what comes after
+		steps += 400
+		commits, faults = 1+m.r.IntN(2), m.r.IntN(3)
+	}
+	if m.on["alone"] {
+		commits, faults = 1, 0
+	}
 	when := func(n int) map[int]bool {
 		at := map[int]bool{}
 		for range n {
@@ -316,7 +320,7 @@ func (m *model) fault() {
 
 // meddle has happen around a commit what makes it hard: each alone is what may happen anyhow, and would seldom meet it.
 func (m *model) meddle(keys []string) {
-	if len(keys) == 0 || m.r.IntN(3) == 0 {
+	if len(keys) == 0 || m.r.IntN(3) == 0 && !m.on["alone"] {
 		return
 	}
 	key := keys[m.r.IntN(len(keys))]
@@ -331,7 +335,7 @@ func (m *model) meddle(keys []string) {
 	if m.r.IntN(2) == 0 {
 		m.lateFill(modelText(key, 0))
 	}
-	if m.on["copyloss"] { // the replica that is about to get a late fill's copy goes down
+	if m.on["copyloss"] && !m.on["alone"] { // the replica that is about to get a late fill's copy goes down
 		m.after(soon(4*time.Second, 8*time.Second), func() { m.turnFor(m.nodes[owners[1]]) }, false)
 	}
 	if m.on["stall"] && m.on["seed"] { // an old change is issued while a replica is seeded
@@ -340,11 +344,17 @@ func (m *model) meddle(keys []string) {
 		m.after(d-m.upTo(2*time.Second), m.beginSeeding, false)
 	} else if m.on["cut"] && m.on["seed"] { // what the primary missed is carried on, to a replica that may miss the pass
 		m.after(soon(2*time.Second, 6*time.Second), m.beginSeeding, false)
-		if m.r.IntN(2) == 0 {
+		if m.r.IntN(2) == 0 && !m.on["alone"] {
 			m.cutFor(w, owners[0], soon(4*time.Second, 12*time.Second))
 		} else { // for so long that nothing else reaches it again
-			m.cutFor(w, owners[0], soon(15*time.Second, 20*time.Second))
-			m.after(soon(11*time.Second, 14*time.Second), func() { m.cutFor(w, owners[1], soon(15*time.Second, 20*time.Second)) }, false)
+			m.cutFor(w, owners[0], soon(16*time.Second, 20*time.Second))
+			m.after(soon(12*time.Second, 15*time.Second), func() {
+				if m.on["copyloss"] {
+					m.downFor(m.nodes[owners[1]], soon(22*time.Second, 28*time.Second))
+				} else {
+					m.cutFor(w, owners[1], soon(22*time.Second, 28*time.Second))
+				}
+			}, false)
 		}
 	} else if m.on["cut"] && m.on["hot"] { // a node that is to forget a hot key's copies does not answer
 		m.cutFor(w, m.owners(modelText(key, 1))[m.r.IntN(2)], soon(4*time.Second, 12*time.Second))
@@ -370,22 +380,25 @@ func (m *model) cutFor(w *modelWorker, node string, d time.Duration) {
 
 // turnFor stops a node that is up for some time: where something is lost with it, for so long that everybody sees it.
 func (m *model) turnFor(n *modelNode) {
-	if !n.up {
-		return
-	}
 	d := m.upTo(15 * time.Second)
 	if m.on["copyloss"] {
 		d += 3 * modelLag
 	}
-	m.turn(n)
-	m.after(d, func() { m.turn(n) }, true)
+	m.downFor(n, d)
 }
 
-// turn stops a node, with its memory, or starts it again. What was on its way to a replica may be lost then.
+func (m *model) downFor(n *modelNode, d time.Duration) {
+	if n.up {
+		m.turn(n)
+		m.after(d, func() { m.turn(n) }, true)
+	}
+}
+
+// turn stops a node, with its memory, or starts it again. What was on its way to a replica may be lost with either.
 func (m *model) turn(n *modelNode) {
 	n.up, n.seen = !n.up, time.Now()
 	m.tell("%s is up: %v", n.name, n.up)
-	if _, primary := shardOf(n.name); !primary && !n.up && m.on["copyloss"] && m.watched(n.name) {
+	if _, primary := shardOf(n.name); !primary && m.on["copyloss"] && (n.up || m.watched(n.name)) {
 		m.copying[n.name] = nil
 		m.tell("what was on its way to %s is lost", n.name)
 	}

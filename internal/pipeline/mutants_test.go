@@ -1,0 +1,136 @@
+//go:build mutants
+
+package pipeline
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutant is a rule that is broken, by other text in place of some.
+type mutant struct {
+	name, rule string
+	file       string      // of this folder
+	texts      [][2]string // the first of each must be there once, the second takes its place
+	theme      string      // MODEL_THEME and MODEL_SEED under which it was found soonest; empty: any
+	seed       int
+}
+
+// mutantRuns is how many runs a mutant is given, from its seed on.
+const mutantRuns = 1500
+
+// Rules of the protocol that do not concern changes of the ring. Two more have no mutant, since nothing that the model has can come of
+// breaking them: that the broker fences commits (a zombie's offset has its own rounds and debts behind it), and that what a pass issues
+// stands in the journal (only a promotion or a move asks for what was issued so long after its change).
+var mutants = []mutant{
+	{name: "nosecond", rule: "a change has a second round", file: "change.go", texts: [][2]string{{"	plainRounds   = 2", "	plainRounds   = 1"}}},
+	{name: "tworounds", rule: "a change has a third round while values are carried", file: "change.go", theme: "seed cut", seed: 1250,
+		texts: [][2]string{{"	carriedRounds = 3", "	carriedRounds = 2"}}},
+	{name: "lateonce", rule: "a late change has one round only if nobody carries values", file: "track.go", theme: "seed stall slow", seed: 110,
+		texts: [][2]string{{"c.round != 1 || c.rounds != plainRounds || today.View.Carrying(c.issued, t.p.w.opts.Settle)", "c.round != 1"}}},
+	{name: "debtnext", rule: "a debt starts at the lowest offset that lacks", file: "partition.go",
+		texts: [][2]string{{"if p.ledger.owe(node, offset, now, s) {", "if p.ledger.owe(node, p.taken.Load(), now, s) {"}}},
+	{name: "earlycommit", rule: "the watermark waits for acknowledgements", file: "window.go", texts: [][2]string{{"			return c.offset\n", "			return w.next\n"}}},
+	{name: "nodeonly", rule: "a debt is paid on every copy", file: "change.go", theme: "seed cut", seed: 750,
+		texts: [][2]string{{"		for _, cp := range copies[first:] {\n", `		for _, cp := range copies[first:] {
+			if owes := false; c.lane > sink.Backlog {
+				for _, d := range ledger.all() {
+					owes = owes || d.name == cp.Node
+				}
+				if !owes {
+					c.down()
+					continue
+				}
+			}
+`}}},
+	{name: "afteronly", rule: "both images are mapped", file: "../../mapping/render.go", texts: [][2]string{
+		{"	if c.Before != nil {\n		w.image(t, Before, c.Before, nil)", "	if c.Before != nil && c.After == nil {\n		w.image(t, Before, c.Before, nil)"}}},
+	{name: "nodebts", rule: "debts are in the state", file: "keep.go", texts: [][2]string{{"	s.Debts = p.ledger.list()", "	s.Debts = []Debt{}"}}},
+	{name: "secondfail", rule: "a second failure keeps the older from", file: "debt.go", theme: "full slow kill",
+		texts: [][2]string{{"	d.from = min(d.from, offset)\n", "	d.from = offset\n"}}},
+	{name: "firstround", rule: "from follows the last round of a pass", file: "pass.go",
+		texts: [][2]string{{"	mark := ps.track.mark()\n", "	ps.track.mark()\n	mark := ps.track.window.next\n"}}},
+	{name: "passsettle", rule: "a pass has a second round", file: "track.go", texts: [][2]string{
+		{"		case c.round < c.rounds && !t.enough(c, today):", "		case c.round < c.rounds && !t.enough(c, today) && c.lane <= sink.Backlog:"}}},
+	{name: "transfer", rule: "a pass that meets another node off owes that node its offset", file: "change.go", theme: "seed cut copyloss alone", texts: [][2]string{
+		{"is && ledger.withhold(cp.Node, c.offset) {", "is && (c.lane > sink.Backlog || ledger.withhold(cp.Node, c.offset)) {"},
+		{"				c.t.p.owe(cp.Node, c.offset, c.lane)\n", "				if c.lane <= sink.Backlog {\n					c.t.p.owe(cp.Node, c.offset, c.lane)\n				}\n"},
+		{"		c.t.p.owe(cp.Node, c.offset, c.lane) // before the copy", "		if c.lane <= sink.Backlog {\n			c.t.p.owe(cp.Node, c.offset, c.lane)\n		} // before the copy"},
+	}},
+	{name: "version", rule: "a pass pays nothing that was opened again", file: "ledger.go",
+		texts: [][2]string{{"d == nil || d.version != taken[i].version", "d == nil"}}},
+	{name: "replica", rule: "a replica that goes off owes what may have been overtaken", file: "turned.go", theme: "down copyloss", seed: 45,
+		texts: [][2]string{{"at.Add(-p.w.opts.Window)", "at.Add(p.w.opts.Window)"}}},
+	{name: "jsecond", rule: "second rounds stand in the journal", file: "track.go", theme: "down copyloss", seed: 195, texts: [][2]string{
+		{"	t.p.journal.note(time.Now(), today, c.lane, c.offset)\n", "	if c.round == 0 {\n		t.p.journal.note(time.Now(), today, c.lane, c.offset)\n	}\n"},
+		{"		t.p.journal.note(now, today, c.lane, c.offset)\n", "		if c.round == 1 {\n			t.p.journal.note(now, today, c.lane, c.offset)\n		}\n"},
+	}},
+	{name: "hotstate", rule: "a new hot key is acted on when its copies are deleted", file: "hot.go", theme: "hot hotlag slow",
+		texts: [][2]string{{"		p.w.hot.want(v, keys)", "		v.left.Store(0)"}}},
+	{name: "hotoff", rule: "a node that is off holds back its hot keys", file: "hot.go", theme: "hot hotlag cut", seed: 120,
+		texts: [][2]string{{"		if len(off) > 0 {", "		if len(off) > 99 {"}}},
+}
+
+// Every broken rule is found by TestModel. go test -tags mutants -run TestMutants ./internal/pipeline
+func TestMutants(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			overlay := m.overlay(t)
+			bin := filepath.Join(t.TempDir(), "mutant.test")
+			if out, err := exec.Command("go", "test", "-c", "-o", bin, "-overlay", overlay, ".").CombinedOutput(); err != nil {
+				t.Fatalf("building: %v\n%s", err, out)
+			}
+			run := exec.Command(bin, "-test.run", "^TestModel$")
+			run.Env = append(os.Environ(), fmt.Sprintf("MODEL_SEED=%d", max(m.seed, 1)), fmt.Sprintf("MODEL_RUNS=%d", mutantRuns))
+			if m.theme != "" {
+				run.Env = append(run.Env, "MODEL_THEME="+m.theme)
+			}
+			out, err := run.CombinedOutput()
+			if err == nil {
+				t.Fatalf("%q is broken, and %d runs find nothing", m.rule, mutantRuns)
+			}
+			_, found, ok := strings.Cut(string(out), "seed ")
+			if !ok {
+				t.Fatalf("it ends otherwise than by what the model says: %v\n%s", err, out)
+			}
+			t.Logf("seed %.200s", found)
+		})
+	}
+}
+
+// overlay writes the mutated file, and a file that has go build take it.
+func (m *mutant) overlay(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(m.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, r := range m.texts {
+		if n := strings.Count(text, r[0]); n != 1 {
+			t.Fatalf("%s has %q %d times, want once: the code changed, and the mutant must follow", m.file, r[0], n)
+		}
+		text = strings.Replace(text, r[0], r[1], 1)
+	}
+	dir := t.TempDir()
+	mutated := filepath.Join(dir, "mutated.go")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: mutated}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{mutated: []byte(text), filepath.Join(dir, "overlay.json"): replace} {
+		if err := os.WriteFile(name, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "overlay.json")
+}
