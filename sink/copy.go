@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -27,6 +28,19 @@ const (
 	Flush
 	Lanes int = iota // how many there are
 )
+
+var laneNames = [Lanes]string{
+	Live: "live", Backlog: "backlog", Urgent: "urgent", Debts: "debts", Storm: "storm", Replay: "replay", Flush: "flush",
+}
+
+// String is the lane's name, in records and metrics.
+func (l Lane) String() string { return laneNames[l] }
+
+// ParseLane is String's inverse.
+func ParseLane(name string) (l Lane, ok bool) {
+	i := slices.Index(laneNames[:], name)
+	return Lane(max(i, 0)), i >= 0
+}
 
 // Waiter is told once for each copy that a Deleter took.
 type Waiter interface {

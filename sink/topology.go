@@ -81,6 +81,12 @@ func (t *Topology) IsPrimary(node string) bool { return t.primaries[node] }
 // IsReplica says that node is a replica of a shard, today or in previous.
 func (t *Topology) IsReplica(node string) bool { return t.replicas[node] }
 
+// Names says whether the record, or one that still counts, names the node.
+func (t *Topology) Names(node string) bool {
+	_, named := slices.BinarySearch(t.nodes, node)
+	return named
+}
+
 // Locate is the hash of key (without key_prefix, which it adds) and the id of the shard that owns it today. Of a ring of kind modulo the
 // hash is the shard's index.
 func (t *Topology) Locate(key string) (hash int64, shard string) {

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// Prints the owner of each key on standard input, as gomemcache has it: a digit a key, its index among the servers.
+// Command gomemcache prints the owner of each key on standard input, as gomemcache has it: a digit a key, its index among the servers.
 // Usage: go run gomemcache.go SERVER [SERVER ...], each an IP address with a port of its own
 package main
 
