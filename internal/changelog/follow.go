@@ -1,11 +1,9 @@
 package changelog
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -61,17 +59,12 @@ func (f *KeyFollower) Get(ctx context.Context) (value []byte, found bool, err er
 }
 
 func (f *KeyFollower) get(ctx context.Context) ([]byte, error) {
-	adm := kadm.NewClient(f.cl)
-	ends, err := adm.ListEndOffsets(ctx, f.topic)
-	if err = cmp.Or(err, ends.Error()); err != nil {
-		return nil, fmt.Errorf("asking for its end: %w", err)
+	starts, ends, err := bounds(ctx, f.cl, f.topic)
+	if err != nil {
+		return nil, err
 	}
-	starts, err := adm.ListStartOffsets(ctx, f.topic)
-	if err = cmp.Or(err, starts.Error()); err != nil {
-		return nil, fmt.Errorf("asking for its start: %w", err)
-	}
-	f.partition = partitionOf(f.key, len(ends[f.topic]))
-	start, end := starts[f.topic][f.partition].Offset, ends[f.topic][f.partition].Offset
+	f.partition = partitionOf(f.key, len(ends))
+	start, end := starts[f.partition].Offset, ends[f.partition].Offset
 	if f.next > end { // a topic that was made again
 		f.next, f.value = -1, nil
 	}

@@ -1,7 +1,6 @@
 package changelog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,17 +48,12 @@ func (f *StateFollower) Read(ctx context.Context, fn func(key string, value []by
 }
 
 func (f *StateFollower) read(ctx context.Context, fn func(key string, value []byte)) error {
-	adm := kadm.NewClient(f.cl)
-	ends, err := adm.ListEndOffsets(ctx, f.topic)
-	if err = cmp.Or(err, ends.Error()); err != nil {
-		return fmt.Errorf("asking for its end: %w", err)
-	}
-	starts, err := adm.ListStartOffsets(ctx, f.topic)
-	if err = cmp.Or(err, starts.Error()); err != nil {
-		return fmt.Errorf("asking for its start: %w", err)
+	starts, ends, err := bounds(ctx, f.cl, f.topic)
+	if err != nil {
+		return err
 	}
 	for p, next := range f.next {
-		if end, ok := ends[f.topic][p]; !ok || next > end.Offset {
+		if end, ok := ends[p]; !ok || next > end.Offset {
 			f.next = map[int32]int64{}
 			return ErrMadeAgain
 		}
@@ -69,8 +63,8 @@ func (f *StateFollower) read(ctx context.Context, fn func(key string, value []by
 	defer func() { f.next = next }()
 	eg, ctx := errgroup.WithContext(ctx)
 	eg.SetLimit(readAtOnce)
-	for p, end := range ends[f.topic] {
-		from := max(f.next[p], starts[f.topic][p].Offset)
+	for p, end := range ends {
+		from := max(f.next[p], starts[p].Offset)
 		if from >= end.Offset {
 			continue
 		}

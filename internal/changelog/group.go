@@ -232,8 +232,8 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 	close(g.ready)
 
 	var wg sync.WaitGroup
-	wg.Go(func() { g.commitLoop(ctx) })
-	wg.Go(func() { g.lossLoop(ctx) })
+	wg.Go(func() { g.eachSecond(ctx, "committing offsets", g.commit) })
+	wg.Go(func() { g.eachSecond(ctx, "recording losses", g.recordAll) })
 	wg.Go(func() { g.restoreLoop(ctx) })
 	g.pollLoop(ctx)
 	wg.Wait()

@@ -65,6 +65,24 @@ func partitionKey(group string, p Partition, generation int32, writer string) st
 	return StateKey(parts...)
 }
 
+// SplitPartitionKey is partitionKey's inverse, but for the group.
+func SplitPartitionKey(key string) (p Partition, generation int32, writer string, err error) {
+	parts, err := SplitStateKey(key)
+	if err != nil {
+		return p, 0, "", err
+	}
+	if len(parts) < 5 || len(parts) > 6 || parts[0] != "partition" {
+		return p, 0, "", fmt.Errorf("state key %q is no partition's", key)
+	}
+	var numbers [2]int64
+	for i, part := range parts[3:5] {
+		if numbers[i], err = strconv.ParseInt(part, 10, 32); err != nil {
+			return p, 0, "", fmt.Errorf("state key %q: %w", key, err)
+		}
+	}
+	return Partition{parts[2], int32(numbers[0])}, int32(numbers[1]), strings.Join(parts[5:], ""), nil
+}
+
 // journalKey is the state topic's key of a record of a partition's journal. Offsets mean nothing in another log, hence the topic's id;
 // a broker that has none gives "-".
 func journalKey(group string, p Partition, topicID, writer, name string) string {
@@ -167,13 +185,9 @@ func (g *Group) papersOf(s *State, p Partition, w *waiting) (*papers, Restored, 
 // newestState is the key of the state of the highest generation; empty: there is none. It stands in where somebody set a commit by hand: a
 // debt too many is harmless.
 func (g *Group) newestState(s *State, p Partition) (key string) {
-	highest := int64(noGeneration)
+	highest := int32(noGeneration)
 	for k := range s.Under("partition", g.opts.Group, p.Topic, strconv.Itoa(int(p.Number))) {
-		parts, err := SplitStateKey(k)
-		if err != nil || len(parts) < 5 {
-			continue
-		}
-		if n, err := strconv.ParseInt(parts[4], 10, 32); err == nil && n >= highest {
+		if _, n, _, err := SplitPartitionKey(k); err == nil && n >= highest {
 			key, highest = k, n
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func (g *Group) commitLoop(ctx context.Context) {
+// eachSecond does something until ctx ends, and tells of each failure.
+func (g *Group) eachSecond(ctx context.Context, what string, do func(context.Context) error) {
 	t := time.NewTicker(commitEvery)
 	defer t.Stop()
 	for {
@@ -20,8 +21,8 @@ func (g *Group) commitLoop(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if err := g.commit(ctx); err != nil && ctx.Err() == nil {
-			g.log.Warn("committing offsets; tried again in a second", "error", err)
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			g.log.Warn(what+"; tried again in a second", "error", err)
 		}
 	}
 }
@@ -37,28 +38,16 @@ func (g *Group) commit(ctx context.Context) error {
 	return g.commitInTurn(ctx, g.c.Finished(ps))
 }
 
-// lossLoop makes losses durable. It is beside the commits, since it may take long, for many losses or a busy broker, and other partitions'
-// offsets do not wait for it.
-func (g *Group) lossLoop(ctx context.Context) {
-	t := time.NewTicker(commitEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		limit, cancel := context.WithTimeout(ctx, lossTimeout)
-		err := g.recordLosses(limit, g.ours(func(Partition) bool { return true }))
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			g.log.Warn("recording losses; tried again in a second", "error", err)
-		}
-	}
+// recordAll makes the losses of all partitions durable. It is beside the commits, since it may take long, for many losses or a busy broker,
+// and other partitions' offsets do not wait for it.
+func (g *Group) recordAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lossTimeout)
+	defer cancel()
+	return g.recordLosses(ctx, g.ours(func(Partition) bool { return true }))
 }
 
 // commitInTurn writes journals, then the state records, then the offsets that point to them, and
-// removes last what counts for nothing any more. What lies behind a loss that is not durable is left out: see lossLoop. The order is the proof: an offset never stands for a state, nor passes a loss, that is
+// removes last what counts for nothing any more. What lies behind a loss that is not durable is left out: see recordAll. The order is the proof: an offset never stands for a state, nor passes a loss, that is
 // not yet durable; nothing is removed that the commit of any owner still points to; and the turn, which the caller has,
 // keeps the partition ours meanwhile, as far as this process knows. What it does not know (it was stopped for a while) the
 // broker does: it refuses the old generation.

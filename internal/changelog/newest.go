@@ -1,7 +1,6 @@
 package changelog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,19 +44,13 @@ func ReadNewest(ctx context.Context, o Options, match func(topic string) bool, n
 }
 
 func readNewest(ctx context.Context, cl *kgo.Client, topic string, n int64, fn func(topic string, r TopicRecord) error) error {
-	adm := kadm.NewClient(cl)
-	ends, err := adm.ListEndOffsets(ctx, topic)
-	if err = cmp.Or(err, ends.Error()); err != nil {
-		return fmt.Errorf("asking for its end: %w", err)
+	starts, ends, err := bounds(ctx, cl, topic)
+	if err != nil {
+		return err
 	}
-	starts, err := adm.ListStartOffsets(ctx, topic)
-	if err = cmp.Or(err, starts.Error()); err != nil {
-		return fmt.Errorf("asking for its start: %w", err)
+	for p, from := range starts {
+		from.Offset = max(from.Offset, ends[p].Offset-n)
+		starts[p] = from
 	}
-	for p, from := range starts[topic] {
-		end := ends[topic][p].Offset
-		from.Offset = max(from.Offset, end-n)
-		starts[topic][p] = from
-	}
-	return readSince(ctx, cl, topic, starts, func(r TopicRecord) error { return fn(topic, r) })
+	return readSince(ctx, cl, topic, kadm.ListedOffsets{topic: starts}, func(r TopicRecord) error { return fn(topic, r) })
 }

@@ -2,12 +2,10 @@ package changelog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -88,7 +86,7 @@ func (d *DeadLetters) Close() {
 // List returns the parked records that want keeps, with what was decided about them, by when they were parked. A record that nobody of ours
 // wrote is left out. want may leave what it does not need: nil keeps all.
 func (d *DeadLetters) List(ctx context.Context, since time.Time, want func(*Parked) bool) ([]*Parked, error) {
-	st, err := d.state.LoadOnly(ctx, func(key []byte) bool { return strings.HasPrefix(string(key), "deadletter/") })
+	st, err := d.state.LoadOnly(ctx, KeysUnder("deadletter"))
 	if err != nil {
 		return nil, err
 	}
@@ -187,11 +185,7 @@ func (d *DeadLetters) Discard(ctx context.Context, p *Parked, by string) error {
 
 func (d *DeadLetters) decide(ctx context.Context, p *Parked, v Outcome, by string) error {
 	dec := Decision{V: decisionVersion, Outcome: v, By: by, At: time.Now().UTC(), Parked: p.At}
-	value, err := json.Marshal(dec)
-	if err != nil {
-		return fmt.Errorf("encoding a decision: %w", err)
-	}
-	if err := d.state.Put(ctx, decisionKey(p), value); err != nil {
+	if err := d.state.putJSON(ctx, decisionKey(p), dec); err != nil {
 		return err
 	}
 	p.Decision = &dec

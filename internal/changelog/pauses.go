@@ -2,7 +2,6 @@ package changelog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -34,14 +33,11 @@ func PauseKey(fleet string) string { return StateKey("pause", fleet) }
 
 // PutPause writes a pause, and then what workers follow. Where it fails in between, writing it again is harmless.
 func (s *StateStore) PutPause(ctx context.Context, fleet string, p Pause) error {
-	value, err := json.Marshal(pauseRecord{pauseVersion, p.Pool, p.Paused, p.By, p.At.UTC(), p.Reason})
-	if err != nil {
-		return fmt.Errorf("encoding a pause: %w", err)
-	}
-	if err := s.Put(ctx, StateKey("pause", fleet, p.Pool), value); err != nil {
+	r := pauseRecord{pauseVersion, p.Pool, p.Paused, p.By, p.At.UTC(), p.Reason}
+	if err := s.putJSON(ctx, StateKey("pause", fleet, p.Pool), r); err != nil {
 		return err
 	}
-	return s.Put(ctx, PauseKey(fleet), value)
+	return s.putJSON(ctx, PauseKey(fleet), r)
 }
 
 // LoadPauses returns what was last done to each pool of a fleet that ever was paused. A record that cannot be read counts as a pause: what is held

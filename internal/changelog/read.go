@@ -52,32 +52,42 @@ func readKey(ctx context.Context, cl *kgo.Client, topic, key string, fn func(*kg
 }
 
 func readSome(ctx context.Context, cl *kgo.Client, topic string, wanted func(p int32, of int) bool, fn func(*kgo.Record)) error {
-	adm := kadm.NewClient(cl)
-	ends, err := adm.ListEndOffsets(ctx, topic)
-	switch err = cmp.Or(err, ends.Error()); {
+	starts, ends, err := bounds(ctx, cl, topic)
+	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return fmt.Errorf("it does not exist (feed and run make it when they start): %w", err)
 	case err != nil:
-		return fmt.Errorf("asking for its end: %w", err)
-	}
-	starts, err := adm.ListStartOffsets(ctx, topic)
-	if err = cmp.Or(err, starts.Error()); err != nil {
-		return fmt.Errorf("asking for its start: %w", err)
+		return err
 	}
 	eg, ctx := errgroup.WithContext(ctx)
 	eg.SetLimit(readAtOnce)
-	for p, end := range ends[topic] {
-		if !wanted(p, len(ends[topic])) {
+	for p, end := range ends {
+		if !wanted(p, len(ends)) {
 			continue
 		}
 		eg.Go(func() error {
-			if err := readPartition(ctx, cl, topic, p, starts[topic][p].Offset, end.Offset, fn); err != nil {
+			if err := readPartition(ctx, cl, topic, p, starts[p].Offset, end.Offset, fn); err != nil {
 				return fmt.Errorf("partition %d: %w", p, err)
 			}
 			return nil
 		})
 	}
 	return eg.Wait()
+}
+
+// bounds asks where a topic's partitions start and end. The ends are asked for first: a record that they show lies behind the starts, or has left
+// the log.
+func bounds(ctx context.Context, cl *kgo.Client, topic string) (starts, ends map[int32]kadm.ListedOffset, err error) {
+	adm := kadm.NewClient(cl)
+	e, err := adm.ListEndOffsets(ctx, topic)
+	if err = cmp.Or(err, e.Error()); err != nil {
+		return nil, nil, fmt.Errorf("asking for its end: %w", err)
+	}
+	s, err := adm.ListStartOffsets(ctx, topic)
+	if err = cmp.Or(err, s.Error()); err != nil {
+		return nil, nil, fmt.Errorf("asking for its start: %w", err)
+	}
+	return s[topic], e[topic], nil
 }
 
 func readPartition(ctx context.Context, cl *kgo.Client, topic string, p int32, from, to int64, fn func(*kgo.Record)) error {

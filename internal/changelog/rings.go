@@ -153,11 +153,3 @@ func (s *StateStore) PutHot(ctx context.Context, fleet, key string, h SavedHot) 
 func (s *StateStore) PutNewest(ctx context.Context, fleet string, n SavedNewest) error {
 	return s.putJSON(ctx, NewestKey(fleet), newestValue{registryVersion, n.Epoch, n.HotRevision})
 }
-
-func (s *StateStore) putJSON(ctx context.Context, key string, value any) error {
-	b, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encoding %s: %w", key, err)
-	}
-	return s.Put(ctx, key, b)
-}

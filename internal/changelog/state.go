@@ -3,6 +3,7 @@ package changelog
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -50,6 +51,15 @@ func (s *StateStore) Put(ctx context.Context, key string, value []byte) error {
 		return fmt.Errorf("writing %s to topic %s: %w", key, s.topic, err)
 	}
 	return nil
+}
+
+// putJSON is Put of a value as JSON.
+func (s *StateStore) putJSON(ctx context.Context, key string, value any) error {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", key, err)
+	}
+	return s.Put(ctx, key, b)
 }
 
 // Write is a record of PutAll.
@@ -195,6 +205,12 @@ func (s *State) Under(parts ...string) iter.Seq2[string, Entry] {
 			}
 		}
 	}
+}
+
+// KeysUnder chooses the keys that begin with the given parts and have more, as State.Under does.
+func KeysUnder(parts ...string) func(key []byte) bool {
+	prefix := []byte(StateKey(parts...) + "/")
+	return func(key []byte) bool { return bytes.HasPrefix(key, prefix) }
 }
 
 // RecordError is a state record that cannot be read. It is never taken for a missing one: that would be a fresh start.
