@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"invalidator/internal/changelog"
@@ -24,7 +23,7 @@ type Sum struct {
 
 // origin is who wrote a state. A static member that restarts keeps its generation, and has another name.
 type origin struct {
-	generation int64
+	generation int32
 	writer     string
 }
 
@@ -41,14 +40,12 @@ func NewSum(group string) *Sum {
 }
 
 // Wanted chooses the keys of a group that Apply takes.
-func Wanted(group string) func(key []byte) bool {
-	prefix := []byte(changelog.StateKey("partition", group) + "/")
-	return func(key []byte) bool { return bytes.HasPrefix(key, prefix) }
-}
+func Wanted(group string) func(key []byte) bool { return changelog.KeysUnder("partition", group) }
 
 // Apply takes the last record of a key, or its removal, where value is nil.
 func (s *Sum) Apply(key string, value []byte) {
-	p, o, err := partitionOf(key)
+	p, generation, writer, err := changelog.SplitPartitionKey(key)
+	o := origin{generation, writer}
 	if err != nil { // not a key that any version has written
 		return
 	}
@@ -69,33 +66,11 @@ func (s *Sum) Apply(key string, value []byte) {
 	s.states[p][o] = st
 }
 
-// partitionOf takes a state's key apart: partition/<group>/<topic>/<number>/<generation>[/<writer>].
-func partitionOf(key string) (p changelog.Partition, o origin, err error) {
-	parts, err := changelog.SplitStateKey(key)
-	if err != nil {
-		return p, o, err
-	}
-	if len(parts) < 5 || len(parts) > 6 {
-		return p, o, fmt.Errorf("state key %q has %d parts", key, len(parts))
-	}
-	number, err := strconv.ParseInt(parts[3], 10, 32)
-	if err != nil {
-		return p, o, fmt.Errorf("state key %q: %w", key, err)
-	}
-	if o.generation, err = strconv.ParseInt(parts[4], 10, 32); err != nil {
-		return p, o, fmt.Errorf("state key %q: %w", key, err)
-	}
-	if len(parts) == 6 {
-		o.writer = parts[5]
-	}
-	return changelog.Partition{Topic: parts[2], Number: int32(number)}, o, nil
-}
-
 // counting are the states of a partition that count: those of its highest generation. What a lower one has more was paid: an owner begins with the debts
 // to which the last commit points, and writes its state before its first commit. Several of one generation all count, since their order is not
 // known; the commit of the last one removes the others.
 func (s *Sum) counting(p changelog.Partition) (of []state) {
-	highest := int64(-1)
+	highest := int32(-1)
 	for o := range s.states[p] {
 		highest = max(highest, o.generation)
 	}
