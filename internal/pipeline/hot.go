@@ -178,7 +178,7 @@ func (h *hotWork) await(ctx context.Context, node string) error {
 	h.w.opts.Deleter.Probe(node, answered)
 	for {
 		changed := h.w.opts.Snapshots.Changed()
-		if _, named := slices.BinarySearch(h.w.opts.Snapshots.Current().View.Topology.Nodes(), node); !named {
+		if !h.w.opts.Snapshots.Current().View.Topology.Names(node) {
 			return nil
 		}
 		select {

@@ -67,7 +67,7 @@ func (j *journalTest) lines() (out []string) {
 	for l := range j.all() {
 		text := time.Unix(l.At, 0).UTC().Format("15:04:05")
 		for _, s := range l.Lanes {
-			text += fmt.Sprintf(" %s %d-%d", laneNames[s.Lane], s.Lowest, s.Highest)
+			text += fmt.Sprintf(" %s %d-%d", s.Lane, s.Lowest, s.Highest)
 		}
 		out = append(out, text)
 	}

@@ -75,7 +75,7 @@ func (l *JournalLine) lowest() int64 {
 func (l JournalLine) MarshalJSON() ([]byte, error) {
 	fields := []any{l.At, l.Epoch, l.HotRevision, l.Confirmed, l.Mappings}
 	for _, s := range l.Lanes {
-		fields = append(fields, []any{laneNames[s.Lane], s.Lowest, s.Highest})
+		fields = append(fields, []any{s.Lane.String(), s.Lowest, s.Highest})
 	}
 	return json.Marshal(fields)
 }
@@ -108,19 +108,17 @@ func (l *JournalLine) UnmarshalJSON(b []byte) error {
 				err = json.Unmarshal(parts[i], into)
 			}
 		}
-		lane := slices.Index(laneNames[:], name)
-		if err == nil && lane < 0 {
+		lane, known := sink.ParseLane(name)
+		if err == nil && !known {
 			err = fmt.Errorf("lane %q is not known", name)
 		}
 		if err != nil {
 			return fmt.Errorf("a lane of a journal line: %w", err)
 		}
-		l.span(sink.Lane(lane), s.Lowest, s.Highest)
+		l.span(lane, s.Lowest, s.Highest)
 	}
 	return nil
 }
-
-var laneNames = [sink.Lanes]string{"live", "backlog", "urgent", "debts", "storm", "replay", "flush"}
 
 func unixSeconds(t time.Time) int64 {
 	if t.IsZero() {

@@ -68,7 +68,7 @@ func (n *fakeNodes) see(what string, l sink.Lane, c sink.Copy, w sink.Waiter) er
 		return &sink.OffError{Node: c.Node, Why: "the test says so"}
 	}
 	n.seen = append(n.seen, node+" "+c.Key+what)
-	n.lanes = append(n.lanes, laneNames[l])
+	n.lanes = append(n.lanes, l.String())
 	held := n.held[node]
 	if held {
 		n.waits = append(n.waits, wait{node, func(why error) {

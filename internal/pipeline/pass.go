@@ -146,8 +146,7 @@ func (ps *pass) readLog(ctx context.Context) (err error) {
 func (ps *pass) rest(ctx context.Context) error {
 	ps.leave()
 	for !ps.pacer.ready() {
-		until := ps.pacer.until()
-		if err := ps.wait(ctx, until, func() bool { return !time.Now().Before(until) }); err != nil {
+		if err := ps.wait(ctx, ps.pacer.until(), never); err != nil {
 			return err
 		}
 	}

@@ -184,8 +184,7 @@ func (ps *pass) decode(ctx context.Context, rd *reader, r *changelog.Record) (*c
 		}
 		pause = min(max(2*pause, retryMin), retryMax)
 		ps.leave()
-		until := time.Now().Add(pause)
-		if err := ps.wait(ctx, until, func() bool { return !time.Now().Before(until) }); err != nil {
+		if err := ps.wait(ctx, time.Now().Add(pause), never); err != nil {
 			return nil, err
 		}
 		if err := ps.enter(ctx); err != nil {

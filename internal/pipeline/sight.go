@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"invalidator/sink/registry"
@@ -71,8 +70,7 @@ func (p *partition) forget(v *registry.View) {
 		return
 	}
 	p.seen = today
-	gone := p.ledger.forget(func(node string) bool { _, named := slices.BinarySearch(today.Nodes(), node); return named })
-	for _, node := range gone {
+	for _, node := range p.ledger.forget(today.Names) {
 		p.w.log.Info("a node left the ring so long ago that what it owes has expired", "node", node, "topic", p.id.Topic, "partition", p.id.Number)
 	}
 }

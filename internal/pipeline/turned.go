@@ -19,12 +19,8 @@ func (w *Worker) NodeTurned(node string, on bool) {
 	} else {
 		w.mu.off[node] = now
 	}
-	ps := make([]*partition, 0, len(w.mu.partitions))
-	for _, p := range w.mu.partitions {
-		ps = append(ps, p)
-	}
 	w.mu.Unlock()
-	for _, p := range ps {
+	for _, p := range w.all() { // one that is assigned in between has it from mu.off too
 		p.turned(node, now)
 	}
 }

@@ -178,7 +178,7 @@ func (w *Worker) close() {
 
 // Assign implements changelog.Consumer.
 func (w *Worker) Assign(id changelog.Partition, start int64, was changelog.Restored) {
-	s := w.sourceOf(id.Topic)
+	s := SourceOf(w.opts.Sources, id.Topic)
 	if s == nil {
 		w.log.Error("assigned a topic that no source names", "topic", id.Topic)
 		return
@@ -208,8 +208,9 @@ func (w *Worker) Assign(id changelog.Partition, start int64, was changelog.Resto
 	w.log.Debug("partition assigned", "topic", id.Topic, "partition", id.Number, "start", start)
 }
 
-func (w *Worker) sourceOf(topic string) *Source {
-	for _, s := range w.opts.Sources {
+// SourceOf is the source whose topic it is; nil: none's.
+func SourceOf(sources []*Source, topic string) *Source {
+	for _, s := range sources {
 		if s.Pattern.MatchString(topic) {
 			return s
 		}
@@ -227,7 +228,7 @@ func (w *Worker) Records(id changelog.Partition, rs []changelog.Record) {
 // Lost implements changelog.Consumer. A worker's gap never stops a partition: it is named, loud and durable.
 func (w *Worker) Lost(ctx context.Context, l changelog.Loss) error {
 	name := ""
-	if s := w.sourceOf(l.Topic); s != nil {
+	if s := SourceOf(w.opts.Sources, l.Topic); s != nil {
 		name = s.Name
 	}
 	return w.record(ctx, name, l)
