@@ -38,22 +38,17 @@ func (p *parker) ParkFrom(ctx context.Context, from changelog.Partition, r chang
 	if ok && time.Since(at) < raiseEvery {
 		return nil
 	}
-	if err := p.gaps.parked(ctx, p.sourceOf(from.Topic), from.Topic); err != nil {
+	source := ""
+	if s := pipeline.SourceOf(p.sources, from.Topic); s != nil {
+		source = s.Name
+	}
+	if err := p.gaps.parked(ctx, source, from.Topic); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.raised[from.Topic] = time.Now()
 	return nil
-}
-
-func (p *parker) sourceOf(topic string) string {
-	for _, s := range p.sources {
-		if s.Pattern.MatchString(topic) {
-			return s.Name
-		}
-	}
-	return ""
 }
 
 // parkedGap is the id of a topic's gap of parked records; of later ones, where it was closed, it is the beginning.
@@ -66,12 +61,7 @@ func (g gapRecorder) parked(ctx context.Context, source, topic string) error {
 		Why:  "records of topic " + topic + " could not be handled and were parked: what they would have deleted may be stale",
 		Hint: "invalidator deadletter list --topic " + topic,
 	}
-	for _, s := range g.config.Sources {
-		if s.Name == source {
-			record.Tables = topicTables(s, topic)
-			record.Pools = poolsOf(g.mappings.today().set, s, record.Tables)
-		}
-	}
+	g.concern(&record, topic)
 	_, err := g.book.Record(ctx, record, false)
 	return err
 }

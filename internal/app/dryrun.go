@@ -125,15 +125,7 @@ func (d *DryRun) work(ctx context.Context, c *config.Config, kafka changelog.Opt
 			return err
 		}
 	}
-	mappings.archive = newArchive(c.Kafka.Group, c.Cache.MaxTTL, state, d.Log)
-	if err := mappings.open(ctx, state); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if err := ring.open(ctx, state); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
+	if err := openSaved(ctx, c, state, mappings, ring, d.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
 	defer ring.rings.start(ctx)()

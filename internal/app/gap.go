@@ -35,19 +35,24 @@ func (g gapRecorder) Record(ctx context.Context, source string, l changelog.Loss
 		ID: gap.WorkerID(l.Topic, l.Number, l.To), Source: source, Why: l.Why,
 		Range: &replay.Range{Topic: l.Topic, Partition: l.Number, From: l.From, To: l.To},
 	}
-	flush := false
-	for _, s := range g.config.Sources {
-		if s.Name == source {
-			record.Tables = topicTables(s, l.Topic)
-			record.Pools = poolsOf(g.mappings.today().set, s, record.Tables)
-			flush = s.OnGap == onGapFlush
-		}
-	}
+	onGap := g.concern(&record, l.Topic)
 	c, err := g.book.Record(ctx, record, false)
-	if err != nil || !flush {
+	if err != nil || onGap != onGapFlush {
 		return err
 	}
 	return g.book.Settle(ctx, c, gap.OnGap, true)
+}
+
+// concern fills in the tables and pools of which a topic of the gap's source may have rows, and returns the source's on_gap.
+func (g gapRecorder) concern(record *gap.Gap, topic string) (onGap string) {
+	for _, s := range g.config.Sources {
+		if s.Name == record.Source {
+			record.Tables = topicTables(s, topic)
+			record.Pools = poolsOf(g.mappings.today().set, s, record.Tables)
+			onGap = s.OnGap
+		}
+	}
+	return onGap
 }
 
 // settleEvery is how often a worker looks for gaps that somebody accepted and did not finish. It reads the state topic whole.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -30,19 +31,29 @@ const (
 // that fails has its last good form in force, and so has a whole folder that cannot be read or has no file. It waits for a
 // topic that cannot be read. The error is a folder that cannot be read while the topic has nothing in its place.
 func (m *mappings) open(ctx context.Context, store *changelog.StateStore) error {
+	var st *changelog.State
+	err := insist(ctx, m.log, "reading which mappings were last good", func() (err error) {
+		st, err = store.Load(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.store = store
+	if err := m.begin(st.LoadMappings(m.fleet)); err != nil || m.archive == nil {
+		return err
+	}
+	return m.keepFirst(ctx, st)
+}
+
+// insist tries until it works, or ctx ends, whose error it returns then. Nothing of the process starts before, and the log says so at each try.
+func insist(ctx context.Context, log *slog.Logger, what string, try func() error) error {
 	for backoff := lastGoodBackoffMin; ; backoff = min(2*backoff, lastGoodBackoffMax) {
-		st, err := store.Load(ctx)
-		if err == nil {
-			m.store = store
-			if err := m.begin(st.LoadMappings(m.fleet)); err != nil || m.archive == nil {
-				return err
-			}
-			return m.keepFirst(ctx, st)
-		}
-		if ctx.Err() != nil {
+		err := try()
+		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		m.log.Error("reading which mappings were last good; nothing starts before", "error", err, "again_in", backoff)
+		log.Error(what+"; nothing starts before", "error", err, "again_in", backoff)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -53,20 +64,11 @@ func (m *mappings) open(ctx context.Context, store *changelog.StateStore) error 
 
 // keepFirst archives what is in force at the start, before anything is mapped. It waits for a topic that cannot be written.
 func (m *mappings) keepFirst(ctx context.Context, st *changelog.State) error {
-	for backoff := lastGoodBackoffMin; ; backoff = min(2*backoff, lastGoodBackoffMax) {
+	return insist(ctx, m.log, "writing down the set of mappings", func() error {
 		limit, cancel := context.WithTimeout(ctx, archiveTimeout)
-		err := m.archive.keep(limit, m.today().set, st)
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		m.log.Error("writing down the set of mappings; nothing starts before", "error", err, "again_in", backoff)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(backoff):
-		}
-	}
+		defer cancel()
+		return m.archive.keep(limit, m.today().set, st)
+	})
 }
 
 // begin is open over what the topic says.

@@ -93,26 +93,20 @@ func (l *lastRings) put(ctx context.Context, store *changelog.StateStore, s regi
 
 // open gives the watcher what the state topic has. It waits for a topic that cannot be read.
 func (l *lastRings) open(ctx context.Context, store *changelog.StateStore, w registry.Watcher) error {
-	for backoff := lastGoodBackoffMin; ; backoff = min(2*backoff, lastGoodBackoffMax) {
-		st, err := store.Load(ctx)
-		if err == nil {
-			l.mu.Lock()
-			l.store, l.watcher = store, w
-			l.mu.Unlock()
-			w.Feed(l.saved(st))
-			close(l.opened)
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		l.log.Error("reading which ring records and hot keys were seen; nothing starts before", "error", err, "again_in", backoff)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(backoff):
-		}
+	var st *changelog.State
+	err := insist(ctx, l.log, "reading which ring records and hot keys were seen", func() (err error) {
+		st, err = store.Load(ctx)
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	l.mu.Lock()
+	l.store, l.watcher = store, w
+	l.mu.Unlock()
+	w.Feed(l.saved(st))
+	close(l.opened)
+	return nil
 }
 
 // watch runs the watcher once it knows where the sight of others ended: what happened between, and was undone, is history by then, which

@@ -21,11 +21,6 @@ var (
 	nodeAgainDesc  = prometheus.NewDesc("invalidator_node_retries_total", "Deletes and stale marks that were sent to the node again.", nodeLabel, nil)
 )
 
-// laneNames are the lanes as metrics and status name them.
-var laneNames = [sink.Lanes]string{
-	sink.Live: "live", sink.Backlog: "backlog", sink.Urgent: "urgent", sink.Debts: "debts", sink.Storm: "storm", sink.Replay: "replay", sink.Flush: "flush",
-}
-
 func (c nodeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{nodeOnDesc, nodeQueuedDesc, nodeOldestDesc, nodeAckedDesc, nodeAgainDesc} {
 		ch <- d
@@ -47,7 +42,7 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(nodeAckedDesc, prometheus.CounterValue, float64(n.Acked), n.Node)
 		ch <- prometheus.MustNewConstMetric(nodeAgainDesc, prometheus.CounterValue, float64(n.Retried), n.Node)
 		for l, bytes := range n.LaneBytes {
-			ch <- prometheus.MustNewConstMetric(nodeQueuedDesc, prometheus.GaugeValue, float64(bytes), n.Node, laneNames[l])
+			ch <- prometheus.MustNewConstMetric(nodeQueuedDesc, prometheus.GaugeValue, float64(bytes), n.Node, sink.Lane(l).String())
 		}
 	}
 }

@@ -41,18 +41,7 @@ type pauses struct {
 
 // open reads the pauses before the first record is taken. It waits for a topic that cannot be read.
 func (p *pauses) open(ctx context.Context) error {
-	for backoff := lastGoodBackoffMin; ; backoff = min(2*backoff, lastGoodBackoffMax) {
-		err := p.turn(ctx)
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		p.log.Error("reading which pools are paused; nothing starts before", "error", err, "again_in", backoff)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(backoff):
-		}
-	}
+	return insist(ctx, p.log, "reading which pools are paused", func() error { return p.turn(ctx) })
 }
 
 // run follows them until ctx ends.
@@ -109,12 +98,7 @@ func (p *pauses) turn(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	var held []string
-	for _, pool := range slices.Sorted(maps.Keys(all)) {
-		if all[pool].Paused {
-			held = append(held, pool)
-		}
-	}
+	held := pausedPools(all)
 	p.hold(held)
 	p.seen, p.read = last, true
 	if text := strings.Join(held, ", "); text != p.told {
@@ -126,8 +110,7 @@ func (p *pauses) turn(ctx context.Context) error {
 
 // loadPauses is LoadPauses of the topic as it is now.
 func loadPauses(ctx context.Context, store *changelog.StateStore, fleet string) (map[string]changelog.Pause, error) {
-	prefix := changelog.PauseKey(fleet) + "/"
-	st, err := store.LoadOnly(ctx, func(key []byte) bool { return strings.HasPrefix(string(key), prefix) })
+	st, err := store.LoadOnly(ctx, changelog.KeysUnder("pause", fleet))
 	if err != nil {
 		return nil, err
 	}
@@ -232,13 +215,18 @@ func unknownPool(pool string, claimed []string) error {
 	return &PoolError{pool, fmt.Sprintf("is none of the fleet's (there are: %s; --force pauses it all the same)", strings.Join(claimed, ", "))}
 }
 
-func pausedOnes(all map[string]changelog.Pause) string {
-	var held []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if all[name].Paused {
-			held = append(held, name)
+// pausedPools are those that are paused, sorted.
+func pausedPools(all map[string]changelog.Pause) (pools []string) {
+	for _, pool := range slices.Sorted(maps.Keys(all)) {
+		if all[pool].Paused {
+			pools = append(pools, pool)
 		}
 	}
+	return pools
+}
+
+func pausedOnes(all map[string]changelog.Pause) string {
+	held := pausedPools(all)
 	if len(held) == 0 {
 		return " (no pool is)"
 	}

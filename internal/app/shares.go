@@ -30,6 +30,7 @@ type shares struct {
 	set     func() *mapping.Set
 	log     *slog.Logger
 	kept    prometheus.Gauge
+	failing bool // turn's own
 
 	mu     sync.Mutex // guards what follows
 	topics map[string]int
@@ -88,21 +89,26 @@ func (s *shares) poolsOf(set *mapping.Set, topic string) []string {
 	return nil
 }
 
-// run asks again and again until ctx ends.
+// turn asks once, and tells of a failure that is the first.
+func (s *shares) turn(ctx context.Context) {
+	err := s.ask(ctx)
+	if err != nil && !s.failing && ctx.Err() == nil {
+		s.log.Warn("asking how many partitions there are, by which rates of the fleet are shared out; it is tried again", "error", err, "every", sharesEvery)
+	}
+	s.failing = err != nil
+}
+
+// run asks again and again, after a first turn, until ctx ends.
 func (s *shares) run(ctx context.Context) {
 	tick := time.NewTicker(sharesEvery)
 	defer tick.Stop()
-	for failing := false; ; {
-		err := s.ask(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			s.log.Warn("asking how many partitions there are, by which rates of the fleet are shared out; it is tried again", "error", err, "every", sharesEvery)
-		}
-		failing = err != nil
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		s.turn(ctx)
 	}
 }
 

@@ -137,6 +137,20 @@ func (r watchedRing) open(ctx context.Context, state *changelog.StateStore) erro
 	}
 }
 
+// openSaved puts in force what the fleet's state topic has of mappings, ring and hot keys. It returns nil where ctx ended first.
+func openSaved(ctx context.Context, c *config.Config, state *changelog.StateStore, mappings *mappings, ring watchedRing, log *slog.Logger) error {
+	mappings.archive = newArchive(c.Kafka.Group, c.Cache.MaxTTL, state, log)
+	for _, open := range []func(context.Context, *changelog.StateStore) error{mappings.open, ring.open} {
+		if err := open(ctx, state); err != nil || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // work is Run once its parts are made. onOff has a function told of nodes that leave the live path, and of those that are back.
 func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watchedRing, mappings *mappings, opts pipeline.Options, onOff func(func(string, bool)), starts []changelog.Start) error {
 	if err := ensureOwnTopics(ctx, w.Config, kafka, w.Log); err != nil || ctx.Err() != nil {
@@ -148,15 +162,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	defer state.Close()
-	mappings.archive = newArchive(w.Config.Kafka.Group, w.Config.Cache.MaxTTL, state, w.Log)
-	if err := mappings.open(ctx, state); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if err := ring.open(ctx, state); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
+	if err := openSaved(ctx, w.Config, state, mappings, ring, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
 	defer ring.rings.start(ctx)()
@@ -200,9 +206,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	if err != nil {
 		return err
 	}
-	if err := shares.ask(ctx); err != nil && ctx.Err() == nil {
-		w.Log.Warn("asking how many partitions there are, by which rates of the fleet are shared out; it is tried again", "error", err)
-	}
+	shares.turn(ctx)
 	opts.Event, opts.Shares = events.add, shares.of
 	worker, err := pipeline.New(opts)
 	if err != nil {
