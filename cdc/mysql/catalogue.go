@@ -91,7 +91,7 @@ func (t *catalogue) beyond(earlier *cdc.Include) (list []cdc.TableID) {
 			list = append(list, id)
 		}
 	}
-	slices.SortFunc(list, func(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(list, byName)
 	return list
 }
 

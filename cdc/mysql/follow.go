@@ -19,7 +19,7 @@ const maxLearned = 2000
 
 // learnAll reads the schemas of the known tables, at the start: one that is altered soon after can then be read up to there.
 func (t *catalogue) learnAll(ctx context.Context, r *reader) error {
-	ids := slices.SortedFunc(maps.Keys(t.known), func(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) })
+	ids := slices.SortedFunc(maps.Keys(t.known), byName)
 	return t.learn(ctx, ids[:min(len(ids), maxLearned)], r)
 }
 
@@ -95,9 +95,11 @@ func (t *catalogue) touched(st statement) (list []cdc.TableID) {
 	return list
 }
 
+func byName(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) }
+
 func union(a, b []cdc.TableID) []cdc.TableID {
 	all := slices.Concat(a, b)
-	slices.SortFunc(all, func(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(all, byName)
 	return slices.Compact(all)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 
@@ -142,7 +141,7 @@ func (h *history) begin(ctx context.Context, at cdc.Position) error {
 
 // tables lists those of which anything is kept.
 func (h *history) tables() []cdc.TableID {
-	return slices.SortedFunc(maps.Keys(h.of), func(a, b cdc.TableID) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(h.of), byName)
 }
 
 // outset is a place before all others, of the server's log.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -63,9 +62,7 @@ func printParkedJSON(w io.Writer, p *changelog.Parked) error {
 		}
 		out.Headers[h.Key] = strings.ToValidUTF8(string(h.Value), "\uFFFD")
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(out)
+	return writeJSON(w, out)
 }
 
 // parkedFilter chooses parked records.
@@ -166,11 +163,7 @@ func (c deadletterShowCmd) Run(e *env) error {
 		return printParkedJSON(e.stdout, p)
 	}
 	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
-	line := func(name, text string) {
-		if text != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, text)
-		}
-	}
+	line := fieldsTo(w)
 	line("id", p.ID())
 	line("from", fmt.Sprintf("topic %s, partition %d, offset %d", p.From.Topic, p.From.Number, p.Offset))
 	line("parked", p.At.Format(time.RFC3339))

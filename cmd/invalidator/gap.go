@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -194,18 +193,12 @@ func person() string {
 }
 
 func printGapJSON(w io.Writer, g *gap.Case) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(gapJSON{g.State(), g})
+	return writeJSON(w, gapJSON{g.State(), g})
 }
 
 func printGap(out io.Writer, g *gap.Case) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(name, text string) {
-		if text != "" {
-			fmt.Fprintf(w, "%s\t%s\n", name, text)
-		}
-	}
+	line := fieldsTo(w)
 	line("id", g.ID)
 	line("state", string(g.State()))
 	line("source", g.Source)
@@ -250,6 +243,15 @@ func printGap(out io.Writer, g *gap.Case) error {
 		}
 	}
 	return w.Flush()
+}
+
+// fieldsTo writes a name and what it stands for in a line; nothing where that is empty.
+func fieldsTo(w io.Writer) func(name, text string) {
+	return func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, text)
+		}
+	}
 }
 
 func poolsText(pools []string) string {
