@@ -45,10 +45,7 @@ func TestTopicMadeAgainWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
-		leave := g.join(g.c)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 10)
-		g.awaitCommit(t, 10)
+		leave := g.work(t, g.c, 10, 10)
 
 		if _, err := g.cluster.Admin(t).DeleteTopics(t.Context(), usersTopic); err != nil {
 			t.Fatal(err)
@@ -71,10 +68,7 @@ func TestTopicMadeAgainWhileAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
-		leave := g.join(g.c)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 10)
-		g.awaitCommit(t, 10)
+		leave := g.work(t, g.c, 10, 10)
 		leave()
 		old := g.commit(t)
 		adm := g.cluster.Admin(t)
@@ -133,10 +127,7 @@ func TestLeaveIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGroupRig(t)
 				g.produce(3)
-				leave := g.join(g.c)
-				g.c.await(t, func() bool { return g.c.next[users0] == 3 })
-				g.c.finish(users0, 1)
-				g.awaitCommit(t, 1)
+				leave := g.work(t, g.c, 3, 1)
 				for _, k := range tc.keys {
 					g.hang(k, time.Hour)
 				}
@@ -278,10 +269,7 @@ func TestLossIsDurableBeforeTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
-		leave := g.join(g.c)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 10)
-		g.awaitCommit(t, 10)
+		leave := g.work(t, g.c, 10, 10)
 		leave()
 		g.produce(10)
 		if _, err := g.cluster.Admin(t).DeleteRecords(t.Context(), deleteTo(15)); err != nil {
@@ -346,10 +334,7 @@ func TestG1UncleanLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
-		leave := g.join(g.c)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 8)
-		g.awaitCommit(t, 8)
+		leave := g.work(t, g.c, 10, 8)
 		leave()
 		if c := g.commit(t); c.LeaderEpoch < 0 {
 			t.Fatal("the commit says no epoch")

@@ -53,10 +53,7 @@ func TestAStaticMemberRestarts(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
 		static := func(o *changelog.GroupOptions) { o.InstanceID = "worker-0" }
-		leave := g.join(g.c, static)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 6)
-		g.awaitCommit(t, 6)
+		leave := g.work(t, g.c, 10, 6, static)
 		before := g.statesOf(t, users0)
 		leave()
 		if n := len(g.cluster.GroupInfo("workers").Members); n != 1 {
@@ -99,17 +96,11 @@ func TestAStaticMembersZombie(t *testing.T) {
 		g.produce(10)
 		l := g.line(t)
 		static := func(o *changelog.GroupOptions) { o.InstanceID = "worker-0" }
-		leave := g.join(g.c, l.on, static)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 4)
-		g.awaitCommit(t, 4)
+		leave := g.work(t, g.c, 10, 4, l.on, static)
 		l.freeze()
 		g.c.finish(users0, 5)
 		next := newFakeConsumer()
-		leaveNext := g.join(next, static)
-		next.await(t, func() bool { return next.next[users0] == 10 })
-		next.finish(users0, 8)
-		g.awaitCommit(t, 8)
+		leaveNext := g.work(t, next, 10, 8, static)
 		l.thaw()
 		l.cut() // what it had written has arrived
 		time.Sleep(3 * time.Second)
@@ -186,10 +177,7 @@ func TestBrokersAreAway(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
 		l := g.line(t)
-		leave := g.join(g.c, l.on)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 4)
-		g.awaitCommit(t, 4)
+		leave := g.work(t, g.c, 10, 4, l.on)
 		l.cut()
 		time.Sleep(40 * time.Second)
 		g.produce(5)
@@ -257,10 +245,7 @@ func TestG13ATopicGainsPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(3)
-		leave := g.join(g.c)
-		g.c.await(t, func() bool { return g.c.next[users0] == 3 })
-		g.c.finish(users0, 3)
-		g.awaitCommit(t, 3)
+		leave := g.work(t, g.c, 3, 3)
 		g.group.Pause(users0)
 		time.Sleep(time.Second) // a fetch that was under way
 		if _, err := g.cluster.Admin(t).CreatePartitions(t.Context(), 3, usersTopic); err != nil {

@@ -31,10 +31,7 @@ func TestGroupCommitsWhatIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroupRig(t)
 		g.produce(10)
-		stop := g.join(g.c)
-		g.c.await(t, func() bool { return g.c.next[users0] == 10 })
-		g.c.finish(users0, 6)
-		g.awaitCommit(t, 6)
+		stop := g.work(t, g.c, 10, 6)
 		stop()
 
 		commit := g.commit(t)
@@ -268,6 +265,16 @@ func (g *groupRig) join(c *fakeConsumer, change ...func(*changelog.GroupOptions)
 			g.t.Error(err)
 		}
 	}
+}
+
+// work is join, and returns when the member has read so many of the records of users0, and has committed that some are finished.
+func (g *groupRig) work(t *testing.T, c *fakeConsumer, read, finished int64, change ...func(*changelog.GroupOptions)) (leave func()) {
+	t.Helper()
+	leave = g.join(c, change...)
+	c.await(t, func() bool { return c.next[users0] == read })
+	c.finish(users0, finished)
+	g.awaitCommit(t, finished)
+	return leave
 }
 
 func (g *groupRig) commit(t *testing.T) kadm.Offset {

@@ -38,7 +38,7 @@ func TestCheckerCatches(t *testing.T) {
 		{
 			name: "replica",
 			worker: func(a *app.Worker) {
-				a.Wrap = leaveOut(func(c sink.Copy, _ int) bool { return c.Node == replica })
+				a.Wrap = harness.LeaveOut(func(_ sink.Lane, c sink.Copy, _ int) bool { return c.Node == replica })
 			},
 			caught: func(_ *catch, s stale) bool { return s.node == replica },
 			copies: 21,
@@ -46,7 +46,7 @@ func TestCheckerCatches(t *testing.T) {
 		{
 			name: "hot",
 			worker: func(a *app.Worker) {
-				a.Wrap = leaveOut(func(c sink.Copy, _ int) bool { return strings.Contains(c.Key, "#") })
+				a.Wrap = harness.LeaveOut(func(_ sink.Lane, c sink.Copy, _ int) bool { return strings.Contains(c.Key, "#") })
 			},
 			caught: func(_ *catch, s stale) bool { return strings.Contains(s.name, "#") },
 			copies: 32,
@@ -58,8 +58,10 @@ func TestCheckerCatches(t *testing.T) {
 			copies: 4,
 		},
 		{
-			name:   "second_delete",
-			worker: func(a *app.Worker) { a.Wrap = leaveOut(func(_ sink.Copy, round int) bool { return round > 1 }) },
+			name: "second_delete",
+			worker: func(a *app.Worker) {
+				a.Wrap = harness.LeaveOut(func(_ sink.Lane, _ sink.Copy, round int) bool { return round > 1 })
+			},
 			caught: func(c *catch, s stale) bool { return s.node == c.late.node.Addr && s.name == c.late.name },
 			copies: 1,
 		},
@@ -198,38 +200,6 @@ func (c *catch) run(change func(*app.Worker)) (stop func()) {
 			c.t.Error(err)
 		}
 	})
-}
-
-// leaveOut acknowledges some deletes without sending them. round counts from 1.
-func leaveOut(left func(c sink.Copy, round int) bool) func(sink.Deleter) sink.Deleter {
-	return func(d sink.Deleter) sink.Deleter {
-		return &leavingOut{Deleter: d, left: left, rounds: map[issued]int{}}
-	}
-}
-
-type leavingOut struct {
-	sink.Deleter
-	left func(c sink.Copy, round int) bool
-
-	mu     sync.Mutex // guards rounds
-	rounds map[issued]int
-}
-
-type issued struct {
-	change sink.Waiter
-	copy   sink.Copy
-}
-
-func (l *leavingOut) Delete(ctx context.Context, lane sink.Lane, c sink.Copy, w sink.Waiter) error {
-	l.mu.Lock()
-	l.rounds[issued{w, c}]++
-	round := l.rounds[issued{w, c}]
-	l.mu.Unlock()
-	if l.left(c, round) {
-		w.Acked(c, nil)
-		return nil
-	}
-	return l.Deleter.Delete(ctx, lane, c, w)
 }
 
 // afterOnly maps the after image alone.

@@ -38,21 +38,21 @@ func TestCheckerCatches(t *testing.T) {
 		{
 			name: "copy",
 			worker: func(a *app.Worker) {
-				a.Wrap = leaveOut(func(_ sink.Lane, cp sink.Copy, _ int) bool { return c.one(cp.Node, cp.Key) })
+				a.Wrap = harness.LeaveOut(func(_ sink.Lane, cp sink.Copy, _ int) bool { return c.one(cp.Node, cp.Key) })
 			},
 			caught: func(s stale) bool { return c.one(s.node.proxy.Listen, s.name) },
 		},
 		{
 			name: "debts",
 			worker: func(a *app.Worker) {
-				a.Wrap = leaveOut(func(l sink.Lane, _ sink.Copy, _ int) bool { return l == sink.Urgent || l == sink.Debts })
+				a.Wrap = harness.LeaveOut(func(l sink.Lane, _ sink.Copy, _ int) bool { return l == sink.Urgent || l == sink.Debts })
 			},
 			caught: c.onLost,
 		},
 		{
 			name: "second_round",
 			worker: func(a *app.Worker) {
-				a.Wrap = leaveOut(func(_ sink.Lane, _ sink.Copy, round int) bool { return round > 1 })
+				a.Wrap = harness.LeaveOut(func(_ sink.Lane, _ sink.Copy, round int) bool { return round > 1 })
 			},
 			caught: func(s stale) bool { return s.node == c.late.node && s.name == c.late.name },
 		},
@@ -242,36 +242,4 @@ func (c *catch) work(change func(*app.Worker)) (stop func()) {
 	})
 	c.t.Cleanup(stop)
 	return stop
-}
-
-// leaveOut acknowledges some deletes without sending them. round counts from 1.
-func leaveOut(left func(l sink.Lane, c sink.Copy, round int) bool) func(sink.Deleter) sink.Deleter {
-	return func(d sink.Deleter) sink.Deleter {
-		return &leavingOut{Deleter: d, left: left, rounds: map[issued]int{}}
-	}
-}
-
-type leavingOut struct {
-	sink.Deleter
-	left func(l sink.Lane, c sink.Copy, round int) bool
-
-	mu     sync.Mutex // guards rounds
-	rounds map[issued]int
-}
-
-type issued struct {
-	change sink.Waiter
-	copy   sink.Copy
-}
-
-func (o *leavingOut) Delete(ctx context.Context, l sink.Lane, c sink.Copy, w sink.Waiter) error {
-	o.mu.Lock()
-	o.rounds[issued{w, c}]++
-	round := o.rounds[issued{w, c}]
-	o.mu.Unlock()
-	if o.left(l, c, round) {
-		w.Acked(c, nil)
-		return nil
-	}
-	return o.Deleter.Delete(ctx, l, c, w)
 }
