@@ -39,12 +39,13 @@ type lastRings struct {
 	opened      chan struct{} // closed when the watcher has what the topic had
 
 	// Run's own, and before it open's: what the topic says, and whether it could not be asked.
-	hot     map[string]changelog.SavedHot
-	newest  changelog.SavedNewest
-	theirs  int64 // how often others had written newest when the topic was read; -1: it was not yet
-	wrote   int64 // how often we have
-	untold  bool  // something was written since
-	failing bool
+	hot      map[string]changelog.SavedHot
+	newest   changelog.SavedNewest
+	follower *changelog.KeyFollower // of newest
+	theirs   int64                  // how often others had written newest when the topic was read
+	wrote    int64                  // how often we have
+	untold   bool                   // something was written since
+	failing  bool
 
 	mu    sync.Mutex // guards what follows, which keep uses from the watcher's goroutine
 	store *changelog.StateStore
@@ -53,7 +54,7 @@ type lastRings struct {
 
 func newLastRings(fleet string, log *slog.Logger) *lastRings {
 	host, _ := os.Hostname()
-	return &lastRings{fleet: fleet, host: host, log: log, rings: map[int64]bool{}, hot: map[string]changelog.SavedHot{}, theirs: -1, opened: make(chan struct{})}
+	return &lastRings{fleet: fleet, host: host, log: log, rings: map[int64]bool{}, hot: map[string]changelog.SavedHot{}, opened: make(chan struct{})}
 }
 
 // options are what the watcher is made with.
@@ -91,16 +92,29 @@ func (l *lastRings) put(ctx context.Context, store *changelog.StateStore, s regi
 	return nil
 }
 
-// open gives the watcher what the state topic has. It waits for a topic that cannot be read.
+// open gives the watcher what the state topic has. It waits for a topic that cannot be read. What others write is counted before the rest is read:
+// what they write meanwhile is read again.
 func (l *lastRings) open(ctx context.Context, store *changelog.StateStore, w registry.Watcher) error {
 	var st *changelog.State
 	err := insist(ctx, l.log, "reading which ring records and hot keys were seen", func() (err error) {
+		if l.follower == nil {
+			if l.follower, err = store.Follow(changelog.NewestKey(l.fleet)); err != nil {
+				return err
+			}
+		}
+		if _, _, err = l.follower.Get(ctx); err != nil {
+			return err
+		}
 		st, err = store.Load(ctx)
 		return err
 	})
 	if err != nil {
+		if l.follower != nil {
+			l.follower.Close()
+		}
 		return err
 	}
+	l.theirs = l.follower.Count()
 	l.mu.Lock()
 	l.store, l.watcher = store, w
 	l.mu.Unlock()
@@ -171,14 +185,9 @@ func (l *lastRings) start(ctx context.Context) (stop func()) {
 func (l *lastRings) run(ctx context.Context) {
 	tick := time.NewTicker(ringsEvery)
 	defer tick.Stop()
-	var follower *changelog.KeyFollower
-	defer func() {
-		if follower != nil {
-			follower.Close()
-		}
-	}()
+	defer l.follower.Close()
 	for {
-		err := l.turn(ctx, &follower)
+		err := l.turn(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -197,17 +206,10 @@ func (l *lastRings) run(ctx context.Context) {
 }
 
 // turn learns what others saw, and then says what we did.
-func (l *lastRings) turn(ctx context.Context, follower **changelog.KeyFollower) error {
+func (l *lastRings) turn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ringsTimeout)
 	defer cancel()
-	if *follower == nil {
-		f, err := l.store.Follow(changelog.NewestKey(l.fleet))
-		if err != nil {
-			return err
-		}
-		*follower = f
-	}
-	value, found, err := (*follower).Get(ctx)
+	value, found, err := l.follower.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -219,7 +221,7 @@ func (l *lastRings) turn(ctx context.Context, follower **changelog.KeyFollower) 
 	}
 	// Not whether it is later than what we see: of what came and went before our first look, and is written down only now, we see nothing,
 	// though our registry is later.
-	if theirs := (*follower).Count() - l.wrote; theirs != l.theirs || l.watcher.View() == nil {
+	if theirs := l.follower.Count() - l.wrote; theirs != l.theirs || l.watcher.View() == nil {
 		st, err := l.store.Load(ctx)
 		if err != nil {
 			return err

@@ -133,6 +133,7 @@ func (r watchedRing) open(ctx context.Context, state *changelog.StateStore) erro
 		r.rings.first(ctx)
 		return nil
 	case <-ctx.Done():
+		r.rings.follower.Close()
 		return ctx.Err()
 	}
 }
