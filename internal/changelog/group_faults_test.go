@@ -473,14 +473,14 @@ func TestOldStatesAreRemoved(t *testing.T) {
 	})
 }
 
-// hang makes the cluster keep requests of a kind for d before it handles them.
+// hang makes the cluster keep requests of a kind for d before it handles them, at most until the test ends.
 func (g *groupRig) hang(k kmsg.Key, d time.Duration) {
 	g.cluster.ControlKey(int16(k), func(kmsg.Request) (kmsg.Response, error, bool) {
 		g.cluster.KeepControl()
 		g.cluster.SleepControl(func() {
 			select {
 			case <-time.After(d):
-			case <-g.t.Context().Done():
+			case <-g.ended:
 			}
 		})
 		return nil, nil, false

@@ -201,10 +201,11 @@ type groupRig struct {
 	group   *changelog.Group
 	c       *fakeConsumer
 	at      string
+	ended   chan struct{} // closed when the test has ended
 }
 
 func newGroupRig(t *testing.T) *groupRig {
-	g := &groupRig{t: t, cluster: changelogtest.Start(t), c: newFakeConsumer(), at: "earliest"}
+	g := &groupRig{t: t, cluster: changelogtest.Start(t), c: newFakeConsumer(), at: "earliest", ended: make(chan struct{})}
 	var err error
 	if g.state, err = changelog.OpenState(g.cluster.Options, g.cluster.Names.State); err != nil {
 		t.Fatal(err)
@@ -212,6 +213,10 @@ func newGroupRig(t *testing.T) *groupRig {
 	t.Cleanup(g.state.Close)
 	g.reopen()
 	t.Cleanup(func() { g.cl.Close() })
+	t.Cleanup(func() {
+		close(g.ended)
+		synctest.Wait() // kfake does not survive a Close under two requests that hang: the second waits for ever for a lock of the first
+	})
 	g.makeTopic(usersTopic)
 	return g
 }
