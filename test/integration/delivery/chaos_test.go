@@ -20,7 +20,7 @@ import (
 
 var (
 	seedFlag    = flag.Uint64("seed", 0, "of TestChaos's plan and choices; 0: by the clock")
-	minutesFlag = flag.Float64("minutes", 2, "for how long TestChaos makes faults")
+	minutesFlag = flag.Float64("minutes", 5, "for how long TestChaos makes faults")
 	brokersFlag = flag.Int("brokers", 3, "of TestChaos: 1 or 3")
 )
 

@@ -77,15 +77,20 @@ const (
 	mostApart = 1500 * time.Millisecond
 )
 
-// plan lays out which fault comes when, to whom, and for how long, from the seed alone, whatever the machine's timing. At the end of
-// it every fault has ended.
+// plan lays out which fault comes when, to whom, and for how long, from the seed alone, whatever the machine's timing: each comes once before any
+// comes twice. At the end of it every fault has ended.
 func (c *chaos) plan(rng *rand.Rand, last time.Duration) []*step {
 	targets := map[target]int{aWorker: 2, aSpare: 1, aNode: len(c.nodes), aBroker: len(c.cluster.Brokers), theBrokers: 1, aWatch: len(c.watches), anyWatch: 1}
 	busy := map[string]time.Duration{} // until when
 	var ends []time.Duration           // of those that stand
 	var steps []*step
+	var left []int // of the faults, until each has come
 	for at := time.Second; ; at += time.Duration(rng.Int64N(int64(mostApart))) {
-		f := faults[rng.IntN(len(faults))]
+		if len(left) == 0 {
+			left = rng.Perm(len(faults))
+		}
+		n := rng.IntN(len(left))
+		f := faults[left[n]]
 		i, d := rng.IntN(targets[f.on]), f.least+time.Duration(rng.Int64N(int64(f.most-f.least)))
 		if at+d >= last {
 			break
@@ -98,6 +103,7 @@ func (c *chaos) plan(rng *rand.Rand, last time.Duration) []*step {
 		if len(ends) >= atOnce || !all(c.parts(f.on, i), free) {
 			continue
 		}
+		left = slices.Delete(left, n, n+1)
 		const rest = 300 * time.Millisecond // before the same part has another
 		for _, p := range c.parts(f.on, i) {
 			busy[p] = at + d + rest
