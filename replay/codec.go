@@ -1,13 +1,14 @@
 package replay
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
 	"invalidator/internal/changelog"
 )
 
-// Record is any record of the control topic (Request, Plan) or of the status topic (Progress, Result, Gap, Event, Owed).
+// Record is any record of the control topic (Request, Plan, Job) or of the status topic (Progress, Result, Gap, Event, Owed).
 type Record interface {
 	validate() error
 }
@@ -26,6 +27,10 @@ type (
 	planRecord struct {
 		head
 		Plan
+	}
+	jobRecord struct {
+		head
+		Job
 	}
 	progressRecord struct {
 		head
@@ -56,24 +61,37 @@ func Encode(r Record) ([]byte, error) {
 	}
 	switch r := r.(type) {
 	case Request:
-		return json.Marshal(requestRecord{head{Version, "request"}, r})
+		return marshal(requestRecord{head{Version, "request"}, r})
 	case Plan:
-		return json.Marshal(planRecord{head{Version, "plan"}, r})
+		return marshal(planRecord{head{Version, "plan"}, r})
+	case Job:
+		return marshal(jobRecord{head{Version, "job"}, r})
 	case Progress:
-		return json.Marshal(progressRecord{head{Version, "progress"}, r})
+		return marshal(progressRecord{head{Version, "progress"}, r})
 	case Result:
-		return json.Marshal(resultRecord{head{Version, "result"}, r})
+		return marshal(resultRecord{head{Version, "result"}, r})
 	case Gap:
-		return json.Marshal(gapRecord{head{Version, "gap"}, r})
+		return marshal(gapRecord{head{Version, "gap"}, r})
 	case Event:
-		return json.Marshal(eventRecord{head{Version, "event"}, r})
+		return marshal(eventRecord{head{Version, "event"}, r})
 	case Owed:
-		return json.Marshal(owedRecord{head{Version, "owed"}, r})
+		return marshal(owedRecord{head{Version, "owed"}, r})
 	}
 	return nil, fmt.Errorf("encoding %T: no record of the control or status topic", r)
 }
 
-// DecodeControl reads a record of the control topic: a Request or a Plan.
+// marshal leaves <, > and & as they are: people read these records.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// DecodeControl reads a record of the control topic: a Request, Plan or Job.
 func DecodeControl(data []byte) (Record, error) {
 	kind, err := kindOf(data)
 	if err != nil {
@@ -84,6 +102,8 @@ func DecodeControl(data []byte) (Record, error) {
 		return decode(data, &requestRecord{}, func(r *requestRecord) Record { return r.Request })
 	case "plan":
 		return decode(data, &planRecord{}, func(r *planRecord) Record { return r.Plan })
+	case "job":
+		return decode(data, &jobRecord{}, func(r *jobRecord) Record { return r.Job })
 	}
 	return nil, fmt.Errorf("decoding a control record: unknown kind %q", kind)
 }
@@ -107,6 +127,12 @@ func DecodeStatus(data []byte) (Record, error) {
 		return decode(data, &owedRecord{}, func(r *owedRecord) Record { return r.Owed })
 	}
 	return nil, fmt.Errorf("decoding a status record: unknown kind %q", kind)
+}
+
+// KindOf reads a record's kind alone, also where the rest is a newer version's; empty where it has none.
+func KindOf(data []byte) string {
+	kind, _ := kindOf(data) // whoever decodes it is told
+	return kind
 }
 
 func kindOf(data []byte) (string, error) {

@@ -8,28 +8,43 @@ import (
 	"invalidator/cdc"
 )
 
-// Progress is a record of kind "progress" on the status topic: how far one partition of a replay, or one slice of a flush,
-// has come. The last one of (ID, Range.Topic, Range.Partition, Slice) counts.
+// Progress is a record of kind "progress" on the status topic: how far one partition of a replay, or one part of a job on one node, has come. It is for
+// people: what is done is what the partitions' states say, and of a job what its conductor goes on from. The last one of (ID, Range.Topic,
+// Range.Partition), or of (ID, Part, Node, Round), counts.
 type Progress struct {
-	ID     string    `json:"id"` // of the request, or promotion/<epoch>/<shard>
+	ID     string    `json:"id"` // of the replay, the job, or epoch/<a>-<b>
 	At     time.Time `json:"at"`
 	Worker string    `json:"worker"`
-	Range  Range     `json:"range,omitzero"` // of a replay
-	Offset int64     `json:"offset"`         // of a replay: everything below has had both rounds
-	Slice  int       `json:"slice"`          // of a flush, from 0
-	Keys   int64     `json:"keys"`
-	Copies int64     `json:"copies"`
-	Done   bool      `json:"done"`
+	// Of a replay, and of a change of the ring:
+	Range  Range    `json:"range,omitzero"`
+	Offset int64    `json:"offset,omitempty"` // everything below has had its rounds; at least Range.From
+	Owed   int64    `json:"owed,omitempty"`   // keys that were left to a pool's debt
+	Lost   int64    `json:"lost,omitempty"`   // offsets that the log no longer held
+	Shards []string `json:"shards,omitempty"` // that were promoted between the two epochs
+	// Of a job:
+	Part  *Part  `json:"part,omitempty"`
+	Node  string `json:"node,omitempty"`
+	Round int    `json:"round,omitempty"` // of the part, from 1
+	Epoch int64  `json:"epoch,omitempty"` // of the ring record in force
+	Kept  int64  `json:"kept,omitempty"`  // keys that were filled after the mark, or changed since
+	// Of both:
+	Keys   int64 `json:"keys"`
+	Copies int64 `json:"copies"`
+	Done   bool  `json:"done"`
 }
 
-// Result is a record of kind "result" on the status topic: the end of a request, or why it has none.
+// Result is a record of kind "result" on the status topic: the end of a request. The first of an id counts.
 type Result struct {
 	ID     string    `json:"id"`
 	At     time.Time `json:"at"`
 	Worker string    `json:"worker"`
-	Error  string    `json:"error,omitempty"` // empty: done
+	Error  string    `json:"error,omitempty"` // why it was not done, or not to its end
+	Clean  bool      `json:"clean"`           // all that was asked for was done: no error, nothing lost, nothing left
 	Keys   int64     `json:"keys"`
 	Copies int64     `json:"copies"`
+	Owed   int64     `json:"owed,omitempty"` // as Progress has them
+	Lost   int64     `json:"lost,omitempty"`
+	Kept   int64     `json:"kept,omitempty"`
 }
 
 // Gap is a record of kind "gap" on the status topic: changes that were lost to us, and what to flush for them. Either the
@@ -59,13 +74,20 @@ func (p Progress) validate() error {
 	if p.ID == "" {
 		return errNoID
 	}
-	if p.Range != (Range{}) {
-		if err := p.Range.validate(); err != nil {
-			return err
+	if (p.Part != nil) == (p.Range != Range{}) {
+		return errors.New("progress is of a range, or of a part")
+	}
+	if p.Part != nil {
+		if p.Node == "" {
+			return errors.New("progress of a part needs a node")
 		}
-		if p.Offset < p.Range.From || p.Offset > p.Range.To {
-			return fmt.Errorf("offset %d lies outside of its range", p.Offset)
-		}
+		return p.Part.validate()
+	}
+	if err := p.Range.validate(); err != nil {
+		return err
+	}
+	if p.Offset < p.Range.From || p.Offset > p.Range.To {
+		return fmt.Errorf("offset %d lies outside of its range", p.Offset)
 	}
 	return nil
 }
@@ -73,6 +95,9 @@ func (p Progress) validate() error {
 func (r Result) validate() error {
 	if r.ID == "" {
 		return errNoID
+	}
+	if r.Clean && (r.Error != "" || r.Lost > 0) {
+		return errors.New("a result with an error, or with what is lost, is not clean")
 	}
 	return nil
 }
