@@ -94,3 +94,12 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("node %s refuses key %q: %s", e.Copy.Node, e.Copy.Key, e.Answer)
 }
+
+// ChangedError says that a copy holds another value than the delete was meant for: it was filled since, and stays.
+type ChangedError struct {
+	Copy Copy
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("key %q on node %s has changed since it was looked at: it stays", e.Copy.Key, e.Copy.Node)
+}
