@@ -71,9 +71,8 @@ var control = []struct {
 		`{"v":1,"kind":"plan","id":"r3","at":"2026-11-30T10:00:00Z","worker":"w1","refused":"no shard is named \"s0\" (did you mean \"s00\"?)"}`,
 	},
 	{
-		Job{ID: "feed/9c0b11d2", At: at, Worker: "w1", Scope: Target{Pool: "feed"}, Answers: []string{"f1", "f2"}, Options: Options{Pace: 5000}, Epoch: 8, Limit: 400000,
-			Parts: []Part{{Shard: "s00"}, {"s01", 0, 2}, {"s01", 1, 2}}},
-		`{"v":1,"kind":"job","id":"feed/9c0b11d2","at":"2026-11-30T10:00:00Z","worker":"w1","scope":{"pool":"feed"},"answers":["f1","f2"],"pace":5000,"epoch":8,"limit":400000,"parts":[{"shard":"s00"},{"shard":"s01","of":2},{"shard":"s01","n":1,"of":2}]}`,
+		Job{ID: "f1", At: at, Worker: "w1", Scope: Target{Pool: "feed"}, Answers: []string{"f1", "f2"}, Options: Options{Pace: 5000}, Epoch: 8, Limit: 400000, Parts: 2},
+		`{"v":1,"kind":"job","id":"f1","at":"2026-11-30T10:00:00Z","worker":"w1","scope":{"pool":"feed"},"answers":["f1","f2"],"pace":5000,"epoch":8,"limit":400000,"parts":2}`,
 	},
 }
 
@@ -90,8 +89,8 @@ var status = []struct {
 		`{"v":1,"kind":"progress","id":"epoch/7-8","at":"2026-11-30T10:00:00Z","worker":"w1","range":{"topic":"shop.shop.users","partition":3,"from":4000,"to":4711},"offset":4711,"owed":12,"shards":["s00"],"keys":900,"copies":1800,"done":true}`,
 	},
 	{
-		Progress{ID: "feed/9c0b11d2", At: at, Worker: "w1", Part: &Part{"s01", 1, 2}, Node: "10.0.1.5:11211", Round: 1, Epoch: 8, Kept: 3, Keys: 900, Copies: 900, Done: true},
-		`{"v":1,"kind":"progress","id":"feed/9c0b11d2","at":"2026-11-30T10:00:00Z","worker":"w1","part":{"shard":"s01","n":1,"of":2},"node":"10.0.1.5:11211","round":1,"epoch":8,"kept":3,"keys":900,"copies":900,"done":true}`,
+		Progress{ID: "f1", At: at, Worker: "w1", Part: &Part{1, 2}, Node: "10.0.1.5:11211", Round: 1, Epoch: 8, Kept: 3, Keys: 900, Copies: 900, Done: true},
+		`{"v":1,"kind":"progress","id":"f1","at":"2026-11-30T10:00:00Z","worker":"w1","part":{"n":1,"of":2},"node":"10.0.1.5:11211","round":1,"epoch":8,"kept":3,"keys":900,"copies":900,"done":true}`,
 	},
 	{
 		Result{ID: "r1", At: at, Worker: "w1", Clean: true, Keys: 1300, Copies: 2600},

@@ -12,33 +12,27 @@ type Job struct {
 	ID      string    `json:"id"`
 	At      time.Time `json:"at"`
 	Worker  string    `json:"worker"`
-	Scope   Target    `json:"scope"`   // as a flush's
-	Answers []string  `json:"answers"` // requests, all of which lie before this record: it ends with the last of them
+	Scope   Target    `json:"scope"`   // of the first of Answers
+	Answers []string  `json:"answers"` // requests, all of which lie before this record: what they ask for is flushed, and it ends with the last of them
 	DryRun  bool      `json:"dry_run,omitempty"`
 	Options
-	Epoch int64   `json:"epoch"` // of the ring record that its parts are of
+	Epoch int64   `json:"epoch"` // of the ring record in force
 	Limit float64 `json:"limit"` // of the load: what max_load says, or what was measured
-	Parts []Part  `json:"parts"` // in the order in which they are flushed
+	Parts int     `json:"parts"` // into how many the keys of each node are cut
 }
 
-// Part is a part of a ring: those keys of a shard of which hash(wire text) mod Of is N.
+// Part is a part of a node's keys: those whose hash is in the N-th of Of equal ranges, from 0.
 type Part struct {
-	Shard string `json:"shard"`
-	N     int    `json:"n,omitempty"`
-	Of    int    `json:"of,omitempty"` // 0 and 1: all of the shard
+	N  int `json:"n"`
+	Of int `json:"of"`
 }
 
-// String names it: "s00", "s00 2/4".
-func (p Part) String() string {
-	if p.Of < 2 {
-		return p.Shard
-	}
-	return fmt.Sprintf("%s %d/%d", p.Shard, p.N+1, p.Of)
-}
+// String names it: "2/4".
+func (p Part) String() string { return fmt.Sprintf("%d/%d", p.N+1, p.Of) }
 
 func (p Part) validate() error {
-	if p.Shard == "" || p.N < 0 || p.N >= max(p.Of, 1) {
-		return fmt.Errorf("the part %d of %d of shard %q is none", p.N, p.Of, p.Shard)
+	if p.N < 0 || p.N >= p.Of {
+		return fmt.Errorf("the part %d of %d is none", p.N, p.Of)
 	}
 	return nil
 }
@@ -51,13 +45,8 @@ func (j Job) validate() error {
 		return errors.New("a job needs the target of a flush")
 	case len(j.Answers) == 0:
 		return errors.New("a job answers one request at least")
-	case j.Epoch < 1 || j.Limit < 0 || len(j.Parts) == 0:
-		return errors.New("a job needs an epoch, parts, and a limit that is not below 0")
-	}
-	for _, p := range j.Parts {
-		if err := p.validate(); err != nil {
-			return err
-		}
+	case j.Epoch < 1 || j.Limit < 0 || j.Parts < 1 || j.Parts > maxSlices:
+		return fmt.Errorf("a job needs an epoch, 1 to %d parts, and a limit that is not below 0", maxSlices)
 	}
 	return j.Options.validate()
 }

@@ -51,20 +51,25 @@ type Request struct {
 
 // Options are how a flush goes. The zero Options are the defaults.
 type Options struct {
-	Pace     int64  `json:"pace,omitempty"`      // keys a second, of all nodes together; 0: as fast as nodes and MaxLoad allow
-	Slices   int    `json:"slices,omitempty"`    // into how many parts it is cut, at least; 0: as many as the conductor takes for good
+	Pace     int64  `json:"pace,omitempty"`      // copies a second, of all nodes together; 0: the workers' replay.flush.pace
+	Slices   int    `json:"slices,omitempty"`    // into how many parts all of the ring is cut, at least; 0: 32
 	Stale    bool   `json:"stale,omitempty"`     // keys are marked stale, not deleted: for pools whose readers speak meta
 	StaleFor int64  `json:"stale_for,omitempty"` // Stale: seconds that are left to a key that nobody refreshes, 1 to 60; 0: 30
 	MaxLoad  string `json:"max_load,omitempty"`  // the load above which it waits: LIMIT, EXPR<LIMIT or URL<LIMIT; empty: twice that of the minute before
-	Refill   int64  `json:"refill,omitempty"`    // seconds for which the load is below its limit before the next part begins; 0: 10
+	Refill   int64  `json:"refill,omitempty"`    // seconds for which the load is below its limit before the next part begins; 0: the workers' replay.flush.refill
 }
 
-const maxStaleFor = 60 // seconds
+const (
+	maxStaleFor = 60 // seconds
+	maxSlices   = 65536
+)
 
 func (o Options) validate() error {
 	switch {
 	case o.Pace < 0 || o.Slices < 0 || o.Refill < 0:
 		return errors.New("pace, slices and refill are not below 0")
+	case o.Slices > maxSlices:
+		return fmt.Errorf("%d slices are more than %d", o.Slices, maxSlices)
 	case o.StaleFor < 0 || o.StaleFor > maxStaleFor || o.StaleFor > 0 && !o.Stale:
 		return fmt.Errorf("stale_for of %d is none: 1 to %d seconds, of what is marked stale", o.StaleFor, maxStaleFor)
 	}

@@ -27,6 +27,7 @@ type Progress struct {
 	Round int    `json:"round,omitempty"` // of the part, from 1
 	Epoch int64  `json:"epoch,omitempty"` // of the ring record in force
 	Kept  int64  `json:"kept,omitempty"`  // keys that were filled after the mark, or changed since
+	Waits string `json:"waits,omitempty"` // why it does not go on: the load is above its limit, the node is off
 	// Of both:
 	Keys   int64 `json:"keys"`
 	Copies int64 `json:"copies"`
