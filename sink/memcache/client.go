@@ -110,10 +110,7 @@ func (c *Client) Delete(ctx context.Context, l sink.Lane, cp sink.Copy, w sink.W
 
 // MarkStale is sink.Deleter's. Its errors are Delete's.
 func (c *Client) MarkStale(ctx context.Context, l sink.Lane, cp sink.Copy, ttl time.Duration, w sink.Waiter) error {
-	if ttl < sink.MinStale || ttl > sink.MaxStale {
-		ttl = 0
-	}
-	return c.queue(ctx, cp.Node, newEntry(l, cp.Key, uint8(ttl/time.Second), w))
+	return c.queue(ctx, cp.Node, newEntry(l, cp.Key, staleSeconds(ttl), w))
 }
 
 // Probe is sink.Deleter's.

@@ -19,6 +19,8 @@ type entry struct {
 	careful bool  // it was on a socket before, without an answer
 	base64  bool  // the key has to be sent in base64
 	bad     bool  // no command can carry the key
+
+	compares bool // waiter is its comparison: another CAS value's item stays
 }
 
 // joined is one more waiter of an entry.
@@ -41,8 +43,22 @@ func newEntry(l sink.Lane, key string, stale uint8, w sink.Waiter) entry {
 	return e
 }
 
+// staleSeconds is for how long an item is left as stale; 0: it is deleted.
+func staleSeconds(ttl time.Duration) uint8 {
+	if ttl < sink.MinStale || ttl > sink.MaxStale {
+		return 0
+	}
+	return uint8(ttl / time.Second)
+}
+
 // size is what an entry holds of a node's queue, in bytes.
-func (e *entry) size() int { return len(e.key) + entrySize + int(e.joined)*joinedSize }
+func (e *entry) size() int {
+	size := len(e.key) + entrySize + int(e.joined)*joinedSize
+	if e.compares {
+		size += comparisonSize
+	}
+	return size
+}
 
 // deletes is how many deletes go as this one.
 func (e *entry) deletes() int { return 1 + int(e.joined) }

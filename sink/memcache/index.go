@@ -2,9 +2,9 @@ package memcache
 
 import "hash/maphash"
 
-// index finds the entry of a key among those of a lane that are not written yet. It is a hash table of their places, which are
-// counted on for ever: what has left the queue needs no removal, since its place is before the queue's. So a delete costs a hash and one
-// look, where a map of keys would cost an insert and a removal.
+// index finds the entry of a key among those of a lane that are not written yet; those that compare are not in it, since nothing goes as
+// one of them. It is a hash table of their places, which are counted on for ever: what has left the queue needs no removal, since its
+// place is before the queue's. So a delete costs a hash and one look, where a map of keys would cost an insert and a removal.
 type index struct {
 	slots []slotOf // their number is a power of two
 	used  int      // slots that are not 0
@@ -53,7 +53,7 @@ func (x *index) find(key string, queue []entry, head int, base uint32) int {
 			if free < 0 {
 				free = i
 			}
-		case s.hash() == hash && queue[at].key == key:
+		case s.hash() == hash && queue[at].key == key && !queue[at].compares:
 			return at
 		}
 	}
@@ -70,8 +70,12 @@ func (x *index) rebuild(queue []entry, head int, base uint32) {
 	} else {
 		x.slots = make([]slotOf, size)
 	}
-	x.used = len(queue) - head
+	x.used = 0
 	for at := head; at < len(queue); at++ {
+		if queue[at].compares {
+			continue
+		}
+		x.used++
 		hash := hashOf(queue[at].key)
 		i := x.home(hash)
 		for x.slots[i] != 0 {

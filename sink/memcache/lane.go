@@ -30,7 +30,9 @@ func (l *lane) add(e *entry) (size int, ok bool) {
 	if l.count > 0 && l.bytes+size > l.limit {
 		return 0, false
 	}
-	if at := l.index.find(e.key, l.queue, l.head, l.base); at >= 0 {
+	if e.compares {
+		l.append(*e)
+	} else if at := l.index.find(e.key, l.queue, l.head, l.base); at >= 0 {
 		l.queue[at].join(e)
 		size = joinedSize
 	} else {

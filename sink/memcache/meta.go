@@ -66,7 +66,8 @@ func (l *metaLink) probe() error {
 // exchange is link's.
 //
 // Quiet deletes and stale marks answer NF or nothing, and MN closes the batch: it comes last, so every command before it was carried out, and
-// no line said otherwise. Careful ones are answered in the order they were sent: HD or NF, or the line that ends the exchange.
+// no line said otherwise. One that compares may answer EX too, and shows its number with each answer. Careful ones are answered in
+// the order they were sent: HD, NF or EX, or the line that ends the exchange.
 func (l *metaLink) exchange(batch []entry, careful bool) (answered int, err error) {
 	l.out = appendCommands(l.out[:0], batch, careful)
 	if err := l.write(); err != nil {
@@ -82,7 +83,7 @@ func (l *metaLink) exchange(batch []entry, careful bool) (answered int, err erro
 			return answered, err
 		case string(line) == "MN" && (!careful || answered == len(batch)):
 			return len(batch), nil
-		case lines == len(batch) || !isDone(line):
+		case lines == len(batch) || !isDone(line) && !compared(line, batch, answered, careful):
 			return answered, l.unexpected(line, batch, answered, careful)
 		}
 	}
@@ -107,6 +108,9 @@ func appendCommands(out []byte, batch []entry, careful bool) []byte {
 			out = append(out, " I T"...)
 			out = strconv.AppendUint(out, uint64(e.stale), 10)
 		}
+		if e.comparing() {
+			out = e.appendComparison(out, i, careful)
+		}
 		out = append(out, "\r\n"...)
 	}
 	return append(out, "mn\r\n"...)
@@ -124,9 +128,9 @@ func (l *metaLink) unexpected(line []byte, batch []entry, answered int, careful 
 }
 
 // knowsNoBase64 says whether an answer to e alone is that of a node, or a proxy, which does not know the flag b: no retry helps. Of
-// a stale mark it may be the mark's flags that are not known; that one is tried again as a delete.
+// a stale mark, or one that compares, it may be those flags that are not known; that one is tried again as a plain delete.
 func (e *entry) knowsNoBase64(line []byte) bool {
-	return e.base64 && e.stale == 0 && bytes.HasPrefix(line, []byte("CLIENT_ERROR invalid")) && bytes.Contains(line, []byte("flag"))
+	return e.base64 && e.stale == 0 && !e.comparing() && bytes.HasPrefix(line, []byte("CLIENT_ERROR invalid")) && bytes.Contains(line, []byte("flag"))
 }
 
 // refusesKey says whether an answer can be meant for the key alone: the text that memcached has for keys it does not take.

@@ -320,8 +320,8 @@ func (n *node) settle(slot int, done int, last bool) (probes []sink.Waiter, ok b
 func (s slot) ended() slot { return slot{connected: s.connected} }
 
 // giveBack queues again what a sender took and had no answer for: in front, but behind all others the first entry where that
-// one was answered with an error: a proxy may fail on it alone. If that is a stale mark, and the error was surely its own, it
-// becomes a delete: a proxy may not know marks.
+// one was answered with an error: a proxy may fail on it alone. If that is a stale mark, or compares, and the error was surely its own,
+// it becomes a plain delete: a proxy may not know these.
 func (n *node) giveBack(slot int, firstFailed bool) {
 	n.requeue(slot, firstFailed)
 	signal(n.wake) // for another sender, while this one pauses
@@ -341,9 +341,9 @@ func (n *node) requeue(slot int, firstFailed bool) {
 	n.mu.retried += uint64(len(back))
 	for i := range back {
 		if i == 0 && firstFailed && back[0].careful {
-			back[0].stale = 0
+			back[0].plain()
 		}
-		back[i].careful = true
+		back[i].again()
 	}
 	if firstFailed && len(back) > 0 {
 		n.mu.lanes[back[0].lane].append(back[0])

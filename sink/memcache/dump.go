@@ -1,0 +1,182 @@
+package memcache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"invalidator/sink"
+)
+
+const (
+	dumpBuffer  = 64 << 10               // bytes that are read at once at most, and all that a dump holds of memory
+	maxDumpLine = 2 << 10                // bytes of a line: a key of 250 bytes has up to 750 as it is written
+	firstByte   = 30 * time.Second       // until the first byte: the hash table may be expanding, which the crawler waits for
+	readPause   = 500 * time.Millisecond // between two reads: who reads later holds the crawler back, and what waits for its lock
+	aBucket     = 100 * time.Nanosecond  // more than the crawler takes to find that a bucket of the hash table is empty
+)
+
+// Dump calls f with every item that the node holds from beginning to end of it, in no order: the key's bytes, valid during the call, and
+// the CAS value (0: it has none). Items that come, change or go meanwhile may be among them, twice or not at all.
+// f must not block: the server waits for who reads.
+//
+// A nil error: all were shown. A *sink.BusyError: the crawler is at work, and nothing was asked. A *sink.NoDumpError: that node will
+// never do it. A *sink.VoidError: what was shown is not all. Others: the node cannot be asked, or ctx has ended.
+//
+// It has a connection of its own, on which nothing follows the command, and looks there first whether the crawler is at work: a second
+// dump while the reader of the first pauses hangs a thread of the server, with every client on it. Between the two somebody
+// else's may begin, so a fleet has one that dumps.
+func (c *Client) Dump(ctx context.Context, node string, f func(key []byte, cas uint64)) error {
+	l, st, err := c.askStats(ctx, node)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	switch {
+	case !st.crawler:
+		return noCrawler(node)
+	case !st.dumps:
+		return noDumps(node)
+	case st.Running:
+		return &sink.BusyError{Node: node}
+	}
+	d := &dump{link: l, buf: make([]byte, dumpBuffer), silence: readPause + st.crawlerSleep + aBucket<<st.hashPower}
+	if err := d.run(f); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("dumping node %s: %w", node, ctx.Err())
+		}
+		return err
+	}
+	return nil
+}
+
+func noCrawler(node string) error {
+	return &sink.NoDumpError{Node: node, Why: "its LRU crawler is disabled; start it without `-o no_lru_crawler`, or send it `lru_crawler enable`"}
+}
+
+func noDumps(node string) error {
+	return &sink.NoDumpError{Node: node, Why: "it runs with -X (--disable-dumping); start it without"}
+}
+
+// dump reads one.
+type dump struct {
+	link    *metaLink
+	buf     []byte        // buf[from:to] was read and not yet taken apart
+	from    int           //
+	to      int           //
+	silence time.Duration // how long the node may be silent: the crawler writes when it has found 17 items, and a large table may be almost empty
+	read    time.Time     // when something last was; zero: nothing yet
+}
+
+func (d *dump) run(f func(key []byte, cas uint64)) error {
+	if behind, _ := d.link.in.Peek(d.link.in.Buffered()); len(behind) > 0 {
+		return d.void(fmt.Errorf("%.100q came behind its stats", behind))
+	}
+	if err := d.link.say("lru_crawler metadump hash"); err != nil {
+		return d.void(err)
+	}
+	for first := true; ; first = false {
+		line, err := d.line()
+		if err != nil {
+			return d.void(err)
+		}
+		if string(line) == "END\r" {
+			return d.end()
+		}
+		key, cas, ok := parseDumpLine(line)
+		switch {
+		case ok:
+			f(key, cas)
+		case first:
+			return d.refused(bytes.TrimSuffix(line, []byte("\r")))
+		default:
+			return d.void(fmt.Errorf("a line that is none of a dump: %.100q", line))
+		}
+	}
+}
+
+// void is a *sink.VoidError.
+func (d *dump) void(err error) error { return &sink.VoidError{Node: d.link.node, Err: err} }
+
+// refused says what a first line means that is none of a dump.
+func (d *dump) refused(line []byte) error {
+	node := d.link.node
+	switch text := string(line); {
+	case bytes.HasPrefix(line, []byte("BUSY")):
+		return &sink.BusyError{Node: node}
+	case text == "CLIENT_ERROR lru crawler disabled":
+		return noCrawler(node)
+	case text == "ERROR metadump not allowed":
+		return noDumps(node)
+	case text == "ERROR":
+		return &sink.NoDumpError{Node: node, Why: "it does not know `lru_crawler metadump`, as a proxy or a memcached before 1.4.31; " + nameNodes}
+	case bytes.HasPrefix(line, []byte("BADCLASS")):
+		return &sink.NoDumpError{Node: node, Why: "it does not know `lru_crawler metadump hash`: it needs a newer memcached"}
+	}
+	return d.void(&answerError{line: string(line)})
+}
+
+// line returns the next one without its line feed, valid until the next call.
+func (d *dump) line() ([]byte, error) {
+	for seen := d.from; ; {
+		if n := bytes.IndexByte(d.buf[seen:d.to], '\n'); n >= 0 {
+			line := d.buf[d.from : seen+n]
+			d.from = seen + n + 1
+			return line, nil
+		}
+		if d.to-d.from > maxDumpLine {
+			return nil, fmt.Errorf("a line of more than %d bytes: %.100q", maxDumpLine, d.buf[d.from:d.to])
+		}
+		d.to = copy(d.buf, d.buf[d.from:d.to])
+		d.from, seen = 0, d.to
+		if err := d.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fill reads what there is, behind what waits.
+func (d *dump) fill() error {
+	now, wait := time.Now(), firstByte
+	if !d.read.IsZero() {
+		wait = d.silence
+		if away := now.Sub(d.read); away > readPause {
+			return fmt.Errorf("who reads it was away for %s, which holds the node's crawler back", away.Round(time.Millisecond))
+		}
+	}
+	if err := d.link.conn.SetReadDeadline(now.Add(wait)); err != nil {
+		return fmt.Errorf("setting the deadline: %w", err)
+	}
+	n, err := d.link.conn.Read(d.buf[d.to:])
+	d.read = time.Now()
+	d.to += n
+	switch {
+	case n > 0:
+		return nil // an error comes again
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("nothing came for %s", wait.Round(time.Millisecond))
+	case err == nil:
+		return nil
+	}
+	return fmt.Errorf("reading: %w", err)
+}
+
+// end makes sure that nothing is behind END: a server that could not write for a second writes END into the middle of what it still has.
+func (d *dump) end() error {
+	behind := d.buf[d.from:d.to]
+	if len(behind) == 0 {
+		err := d.link.version()
+		if err == nil {
+			return nil
+		}
+		var other *answerError
+		if !errors.As(err, &other) {
+			return d.void(fmt.Errorf("asking whether END was the end: %w", err))
+		}
+		behind = []byte(other.line)
+	}
+	return d.void(fmt.Errorf("%.100q came behind END", behind))
+}
