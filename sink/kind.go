@@ -68,6 +68,14 @@ func (l layout) place(wire string) int64 {
 	return Hash(wire)
 }
 
+// placeBytes is place; on a ring of kind points160 it makes no string of the key.
+func (l layout) placeBytes(wire []byte) int64 {
+	if l.kind == KindPoints160 {
+		return hashBytes(wire)
+	}
+	return l.place(string(wire))
+}
+
 // tagged is the part of a key that twemproxy hashes: what stands between the first two characters of tag, unless that is nothing.
 func tagged(key, tag string) string {
 	if tag == "" {

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"encoding/binary"
+	"iter"
 	"math"
 	"slices"
 )
@@ -82,24 +83,20 @@ func (c *chart) draw(sheets []sheet) {
 		c.hashes, c.lists, c.nodes = sheets[0].ring.hashes, sheets[0].ring.owners, sheets[0].nodes
 		return
 	}
-	var points []int64
-	for _, s := range sheets {
-		points = union(points, s.ring.hashes)
+	rings := make([]*Ring, len(sheets))
+	for i, s := range sheets {
+		rings[i] = s.ring
 	}
-	at := make([]int, len(sheets)) // in each ring: its first point that is not below the hash
-	owners := make([]byte, 4*len(sheets))
+	key := make([]byte, 4*len(sheets))
 	known := map[string]int32{} // owners -> list
-	for _, hash := range points {
-		for i, s := range sheets {
-			for at[i] < len(s.ring.hashes) && s.ring.hashes[at[i]] < hash {
-				at[i]++
-			}
-			binary.LittleEndian.PutUint32(owners[4*i:], uint32(s.ring.owners[at[i]%len(s.ring.owners)]))
+	for hash, owners := range overlay(rings) {
+		for i, owner := range owners {
+			binary.LittleEndian.PutUint32(key[4*i:], uint32(owner))
 		}
-		list, met := known[string(owners)]
+		list, met := known[string(key)]
 		if !met {
-			list = c.list(sheets, at)
-			known[string(owners)] = list
+			list = c.list(sheets, owners)
+			known[string(key)] = list
 		}
 		if n := len(c.lists); n > 0 && c.lists[n-1] == list {
 			c.hashes[n-1] = hash
@@ -110,16 +107,40 @@ func (c *chart) draw(sheets []sheet) {
 	c.hashes, c.lists = slices.Clip(c.hashes), slices.Clip(c.lists)
 }
 
-// list is the index of the nodes that own what lies at these points of the rings.
-func (c *chart) list(sheets []sheet, at []int) int32 {
+// list is the index of the nodes of these shards, one of each ring.
+func (c *chart) list(sheets []sheet, owners []int32) int32 {
 	var nodes []string
 	for i, s := range sheets {
-		for _, node := range s.nodes[s.ring.owners[at[i]%len(s.ring.owners)]] {
+		for _, node := range s.nodes[owners[i]] {
 			nodes = include(nodes, node)
 		}
 	}
 	c.nodes = append(c.nodes, nodes)
 	return int32(len(c.nodes) - 1)
+}
+
+// overlay visits the points of several rings laid over each other, in their order. owners[i] is the shard that owns, on rings[i], the hashes
+// from the point before up to this one; what lies above the last point is the first one's. The slice is used again.
+func overlay(rings []*Ring) iter.Seq2[int64, []int32] {
+	return func(yield func(hash int64, owners []int32) bool) {
+		var points []int64
+		for _, r := range rings {
+			points = union(points, r.hashes)
+		}
+		at := make([]int, len(rings)) // in each ring: its first point that is not below the hash
+		owners := make([]int32, len(rings))
+		for _, hash := range points {
+			for i, r := range rings {
+				for at[i] < len(r.hashes) && r.hashes[at[i]] < hash {
+					at[i]++
+				}
+				owners[i] = r.owners[at[i]%len(r.owners)]
+			}
+			if !yield(hash, owners) {
+				return
+			}
+		}
+	}
 }
 
 // union merges two sorted lists without doubles.

@@ -13,20 +13,10 @@ func TestCopiesAreThoseUnderEveryRecord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var records []*Record
 		for i := range rapid.IntRange(1, 6).Draw(rt, "records") {
-			r := &Record{Epoch: int64(2*i + 2), Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), KeyPrefix: rapid.SampledFrom([]string{"", "p/"}).Draw(rt, "prefix"),
-				Shards: drawShards(rt)}
+			r := &Record{Epoch: int64(2*i + 2), Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), KeyPrefix: rapid.SampledFrom([]string{"", "p/"}).Draw(rt, "prefix")}
+			r.Shards = drawShardsOf(rt, r.Kind)
 			if rapid.Bool().Draw(rt, "resize") {
-				r.Previous = &Previous{Epoch: int64(2*i + 1), Shards: drawShards(rt)}
-			}
-			for _, shards := range r.rings() {
-				for i := range shards {
-					if ketama := r.Kind != KindPoints160 && r.Kind != KindModulo; ketama {
-						shards[i].Server = shards[i].ID + ":1" // primaries may be the same
-					}
-					if r.Kind == KindKetama || r.Kind == KindModulo {
-						shards[i].Weight = 1
-					}
-				}
+				r.Previous = &Previous{Epoch: int64(2*i + 1), Shards: drawShardsOf(rt, r.Kind)}
 			}
 			records = append(records, r)
 		}
