@@ -13,6 +13,7 @@ import (
 type board struct {
 	log   *slog.Logger
 	opts  Options
+	local bool // it watches files of this host
 	view  atomic.Pointer[View]
 	ready chan struct{} // closed with the first view
 
@@ -138,7 +139,7 @@ func (b *board) swap() (old, now *View, err error) {
 	}
 	now = &View{
 		Topology: b.past.topology, Hot: b.hot.settle(at), Confirmed: b.confirmed, Carried: b.past.carried(b.opts),
-		Sights: b.past.sights[:len(b.past.sights):len(b.past.sights)],
+		Sights: b.past.sights[:len(b.past.sights):len(b.past.sights)], Unseen: b.past.holes(b.opts), Local: b.local, gained: b.past.gained,
 	}
 	if old = b.view.Swap(now); old == nil {
 		close(b.ready)

@@ -9,6 +9,9 @@
 // that did not know yet. So are hot keys that left, or had more copies. What other workers saw is fed (Feed): a newer record than the
 // registry shows comes into force, and an older one counts as a former one.
 //
+// Where an epoch is missing among those that are remembered, or nothing is known of before the first, a record may have been in force that nobody
+// saw (Hole); View.Gained says which copies are to be flushed for it.
+//
 // View.Confirmed moves on, once a second with etcd, only while the registry holds exactly what the view says.
 //
 // Callers: internal/app starts one Watcher a process; internal/pipeline reads View for every change.

@@ -43,8 +43,10 @@ type watched struct {
 // starts, unless a record was fed before. A file is best replaced by renaming a whole new one over it. The hot keys' revision is the file's time of change
 // in nanoseconds, or one more than before where that did not rise.
 func NewFile(ringPath, hotPath string, opts Options, log *slog.Logger) *File {
+	b := newBoard(opts, log)
+	b.local = true
 	return &File{
-		board:    newBoard(opts, log),
+		board:    b,
 		ringFile: watched{path: ringPath},
 		hotFile:  watched{path: hotPath},
 		poll:     filePoll,

@@ -51,6 +51,7 @@ type past struct {
 	sights   []Sight // by epoch
 	topology *sink.Topology
 	former   []int64 // the epochs, besides its own, that topology knows
+	gained   *gained // under these records
 }
 
 func (p *past) today() *Sight {
@@ -106,7 +107,7 @@ func (p *past) settle(now time.Time, o Options) error {
 	if err != nil {
 		return err // they were validated when they were read
 	}
-	p.topology, p.former = topology, former
+	p.topology, p.former, p.gained = topology, former, &gained{by: map[int64][]sink.Gain{}}
 	return nil
 }
 
@@ -118,12 +119,8 @@ func (p *past) carried(o Options) time.Time {
 		switch {
 		case i > 0 && carries(p.sights[i-1].Record):
 			last = s.Seen
-		case s.Record.Epoch > 1 && (i == 0 || s.Record.Epoch > p.sights[i-1].Record.Epoch+1):
-			written := s.Seen
-			if at := s.Record.At; !at.IsZero() && at.Add(clocksDiffer).Before(written) {
-				written = at.Add(clocksDiffer)
-			}
-			last = written
+		case p.unseenBefore(i):
+			last = s.written()
 		}
 	}
 	if last.IsZero() {

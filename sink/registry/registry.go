@@ -21,6 +21,13 @@ type View struct {
 	// Sights are the records that Topology knows, by epoch, the one in force last. An epoch that is missing between two was never seen by
 	// any worker, or was replaced longer ago than its copies live. Read only.
 	Sights []Sight
+	// Unseen are the holes among the Sights, ended or not. Read only.
+	Unseen []Hole
+	// Local says that the view is of a file of this host: what Confirmed says is of the host, and nothing of clients, whose hosts have files of
+	// their own.
+	Local bool
+
+	gained *gained
 }
 
 // Saved is what other workers, or this one before it was started, have seen.
@@ -35,6 +42,25 @@ type Saved struct {
 // is seeding, or did so within ring.lag + settle.
 func (v *View) Carrying(now time.Time, settle time.Duration) bool {
 	return v.Topology.HasPrevious() || v.Topology.Seeding() || now.Before(v.Carried.Add(settle))
+}
+
+// Epochs are those of the Sights, ascending.
+func (v *View) Epochs() []int64 {
+	epochs := make([]int64, len(v.Sights))
+	for i, s := range v.Sights {
+		epochs[i] = s.Record.Epoch
+	}
+	return epochs
+}
+
+// Between are the known records of the epochs a to b, both included, ascending. whole says that there are such epochs and none of them is missing.
+func (v *View) Between(a, b int64) (records []*sink.Record, whole bool) {
+	for _, s := range v.Sights {
+		if epoch := s.Record.Epoch; a <= epoch && epoch <= b {
+			records = append(records, s.Record)
+		}
+	}
+	return records, a <= b && int64(len(records)) == b-a+1
 }
 
 // Watcher follows one source of ring and hot keys.
