@@ -332,7 +332,7 @@ func TestUnreadableState(t *testing.T) {
 		p.Claim(all())
 		r.put(key(0, 3, "x"), record(50, debt(node, 0, 40, time.Now())))
 		r.after(look, "1/40", "w1: 1/40")
-		r.put(key(1, 7, "y"), `{"v":3}`)
+		r.put(key(1, 7, "y"), `{"v":4}`)
 		r.put(key(0, 3, "x"), record(50))
 		r.after(time.Minute, "1/40")
 		if !strings.Contains(r.log.String(), "partition/g/t/1/7/y") || strings.Count(r.log.String(), "level=ERROR") != 1 {

@@ -35,7 +35,7 @@ func key(n, generation int, writer string) string {
 // Which records count, and what they owe together.
 func TestSum(t *testing.T) {
 	minute := at.Add(-time.Minute)
-	newer := `{"v":3}`
+	newer := `{"v":4}`
 	for _, tc := range []struct {
 		name   string
 		writes [][2]string // key, value; an empty value removes

@@ -43,7 +43,7 @@ func (r *rig) count(t *testing.T, name string, labels ...string) float64 {
 			for _, l := range m.GetLabel() {
 				values = append(values, l.GetValue())
 			}
-			if f.GetName() == "invalidator_worker_"+name && slices.Equal(values, labels) {
+			if (f.GetName() == "invalidator_worker_"+name || f.GetName() == "invalidator_"+name) && slices.Equal(values, labels) {
 				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}

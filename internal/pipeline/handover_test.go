@@ -73,7 +73,7 @@ func TestOwnerWaitsForTheSightOfTheLast(t *testing.T) {
 				r := newRig(t)
 				r.change(0, 1)
 				to := int64(1)
-				s := State{V: 2, Offset: 1, Issued: seen, Acted: seen, Debts: []Debt{{Kind: KindNode, Name: "n1:1", From: 0, To: &to}}}
+				s := State{V: stateVersion, Offset: 1, Issued: seen, Acted: actedOn(seen), Debts: []Debt{{Kind: KindNode, Name: "n1:1", From: 0, To: &to}}}
 				r.w.Assign(users, 1, changelog.Restored{State: s.encode()})
 				r.change(1)
 				r.pass(time.Minute)
@@ -110,7 +110,7 @@ func TestRegistryThatWentBack(t *testing.T) {
 				}
 				confirm() // before the partition came: it says nothing
 				time.Sleep(time.Second)
-				s := State{V: 2, Offset: 1, Issued: seen, Acted: seen, Debts: []Debt{{Kind: KindNode, Name: "n9:1", From: 0}}}
+				s := State{V: stateVersion, Offset: 1, Issued: seen, Acted: actedOn(seen), Debts: []Debt{{Kind: KindNode, Name: "n9:1", From: 0}}}
 				r.nodes.turn("n9", false) // it is of the ring that is lost, and may be of the next
 				r.w.Assign(users, 1, changelog.Restored{State: s.encode()})
 				r.change(1)
@@ -157,12 +157,12 @@ func TestRegistryThatWentBack(t *testing.T) {
 func TestStateOfOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		for _, bad := range []string{`{"v":3}`, `{`, `{"v":1,"debts":[{}]}`, `{"v":2,"debts":[{"kind":"zone","name":"b","from":1}]}`} {
+		for _, bad := range []string{`{"v":4}`, `{`, `{"v":1,"debts":[{}]}`, `{"v":2,"debts":[{"kind":"zone","name":"b","from":1}]}`, `{"v":3,"debts":[{"kind":"replay","name":"b","from":1,"to":2}]}`} {
 			if Readable(changelog.Restored{State: []byte(bad)}) == nil {
 				t.Errorf("%s is readable", bad)
 			}
 		}
-		r.w.Assign(users, 5, changelog.Restored{State: []byte(`{"v":3}`)})
+		r.w.Assign(users, 5, changelog.Restored{State: []byte(`{"v":4}`)})
 		r.change(5)
 		r.pass(time.Minute)
 		if got := r.w.Finished([]changelog.Partition{users}); len(got) > 0 || len(r.nodes.take()) > 0 {
@@ -191,10 +191,13 @@ func TestStateRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		fp := r.w.opts.Snapshots.Current().Mapper.Fingerprint()
-		want := `{"v":2,"offset":1,"debts":[{"kind":"node","name":"n1:1","from":0,"to":null,"since":"2000-01-01T00:00:00Z","epoch":7,"hot_revision":1}],` +
-			`"journal":[[946684800,7,1,0,"` + fp + `",["live",0,0]],[946684801,7,1,0,"` + fp + `",["live",0,0]]],"issued":{"epoch":7,"hot_revision":1},"acted":{"epoch":7,"hot_revision":1}}`
+		want := `{"v":3,"offset":1,"debts":[{"kind":"node","name":"n1:1","from":0,"to":null,"since":"2000-01-01T00:00:00Z","epoch":7,"hot_revision":1}],` +
+			`"journal":[[946684800,7,1,0,"` + fp + `",["live",0,0]],[946684801,7,1,0,"` + fp + `",["live",0,0]]],"issued":{"epoch":7,"hot_revision":1},"acted":{"epochs":[7],"hot_revision":1}}`
 		if string(k.State) != want {
 			t.Errorf("got\n%s\nwant\n%s", k.State, want)
 		}
 	})
 }
+
+// actedOn is what an owner had acted on that issued under this sight.
+func actedOn(s Sight) Acted { return Acted{Epochs: []int64{s.Epoch}, HotRevision: s.HotRevision} }

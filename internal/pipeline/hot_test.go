@@ -112,7 +112,7 @@ func TestNextOwnerActsOnHotKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.hotter(t, 9, map[string]sink.HotEntry{"user:1": hotEntry(1, 5), "user:2": hotEntry(1, 8)})
-		s := State{V: 2, Issued: Sight{7, 6}, Acted: Sight{7, 6}}
+		s := State{V: stateVersion, Issued: Sight{7, 6}, Acted: actedOn(Sight{7, 6})}
 		r.w.Assign(users, 0, changelog.Restored{State: s.encode()})
 		r.pass(gather + settle)
 		r.wantTimes(t, 2, "n1 user:2#1")

@@ -276,6 +276,33 @@ func (j *journal) lowest(since time.Time) (offset int64, any bool) {
 	return offset, any
 }
 
+// leastEpoch is the least epoch under which anything was issued; 0: nothing was.
+func (j *journal) leastEpoch() (least int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for l := range j.all() {
+		if least == 0 || l.Epoch < least {
+			least = l.Epoch
+		}
+	}
+	return least
+}
+
+// between are the offsets of which anything was issued, or had its last acknowledgement, in [since, to].
+func (j *journal) between(since, to time.Time) (ranges [][2]int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for l := range j.all() {
+		if l.At < since.Unix() || l.At > to.Unix() {
+			continue
+		}
+		for _, s := range l.Lanes {
+			ranges = append(ranges, [2]int64{s.Lowest, s.Highest + 1})
+		}
+	}
+	return ranges
+}
+
 // issued is a range of offsets of which some may have been issued under a set of mappings.
 type issued struct {
 	lowest, highest int64 // both in it

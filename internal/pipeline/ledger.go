@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,13 +20,15 @@ type ledger struct {
 	owing    atomic.Pointer[map[string]struct{}] // nodes whose debt is open; never changed in place, nil for none
 	due      [passKinds]atomic.Int64             // debts that a pass can pay
 	closings atomic.Int64                        // how often a debt was closed
-	wide     atomic.Int64                        // debts that are not of a node
+	wide     atomic.Int64                        // debts of pools, storms and templates
+	again    atomic.Int64                        // debts of what is done again, and those of them that were paid and not told yet
 	changes  atomic.Int64                        // how often a debt came, went, opened or closed
 
 	mu struct { // a leaf
 		sync.Mutex
 		debts    map[debtID]*debt
 		versions uint64 // the highest given
+		paid     []debt // of what is done again, since they were last told
 	}
 }
 
@@ -53,10 +56,13 @@ func (l *ledger) openNodes() map[string]struct{} {
 func (l *ledger) gather() {
 	var open map[string]struct{}
 	var due [passKinds]int64
-	var wide int64
+	wide, again := int64(0), int64(len(l.mu.paid))
 	for id, d := range l.mu.debts {
-		if id.kind != KindNode {
+		if id.wide() {
 			wide++
+		}
+		if id.again() {
+			again++
 		}
 		if !d.open() {
 			due[passOf(id.kind)]++
@@ -71,6 +77,7 @@ func (l *ledger) gather() {
 		l.due[k].Store(due[k])
 	}
 	l.wide.Store(wide)
+	l.again.Store(again)
 	l.changes.Add(1)
 	if open == nil {
 		l.owing.Store(nil)
@@ -153,6 +160,67 @@ func (l *ledger) stretch(pool string, offset int64, written time.Time, s *Snapsh
 		d.to = offset + 1
 	}
 	l.revision.Add(1)
+}
+
+// openAgain opens the debt of what is done again, or adds to it. It is closed from the beginning. False: there is nothing to be done.
+func (l *ledger) openAgain(id debtID, ranges spans, o *Order, s *Snapshot) bool {
+	if len(ranges) == 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.mu.debts[id]
+	if d == nil {
+		d = newDebt(id, ranges[0][0], time.Now(), s)
+		l.mu.debts[id] = d
+	} else {
+		ranges = joined(append(d.spans.from(d.from), ranges...))
+		d.lower(ranges[0][0], s)
+		d.at = time.Time{}
+	}
+	d.spans, d.to = ranges, ranges[len(ranges)-1][1]
+	if d.order = o; o != nil {
+		d.target = targetOf(o)
+	}
+	l.mu.versions++
+	d.version = l.mu.versions
+	l.gather()
+	l.closings.Add(1)
+	l.revision.Add(1)
+	return true
+}
+
+// remove takes a debt out that is not to be paid any more, and reports whether it was there.
+func (l *ledger) remove(id debtID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.debts[id] == nil {
+		return false
+	}
+	delete(l.mu.debts, id)
+	l.gather()
+	l.revision.Add(1)
+	return true
+}
+
+// takePaid are the debts of what is done again that were paid since it was last called, as they were then.
+func (l *ledger) takePaid() (paid []debt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if paid, l.mu.paid = l.mu.paid, nil; len(paid) > 0 {
+		l.gather()
+	}
+	return paid
+}
+
+// of is a debt as it is now.
+func (l *ledger) of(id debtID) (d debt, there bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if is := l.mu.debts[id]; is != nil {
+		return *is, true
+	}
+	return d, false
 }
 
 // withhold says that a round of offset does not go to a node, since its debt is open and has offset from now on. False: it is open no
@@ -269,6 +337,10 @@ func (l *ledger) pay(taken []debt, mark int64, at time.Time) (left int) {
 		if d == nil || d.version != taken[i].version {
 			continue
 		}
+		if d.counts != taken[i].counts {
+			d.counts = taken[i].counts
+			l.revision.Add(1)
+		}
 		if m := min(mark, taken[i].to); m > d.from {
 			d.from = m
 			if !at.IsZero() {
@@ -279,6 +351,9 @@ func (l *ledger) pay(taken []debt, mark int64, at time.Time) (left int) {
 		if d.from >= d.to {
 			delete(l.mu.debts, d.debtID)
 			paid = true
+			if d.again() {
+				l.mu.paid = append(l.mu.paid, *d)
+			}
 			continue
 		}
 		left++
@@ -312,10 +387,21 @@ func (l *ledger) wideDebts() (ds []debt) {
 		return nil
 	}
 	for _, d := range l.all() {
-		if d.kind != KindNode {
+		if d.wide() {
 			ds = append(ds, d)
 		}
 	}
+	return ds
+}
+
+// doneAgain are those of what is done again, in order.
+func (l *ledger) doneAgain() (ds []debt) {
+	for _, d := range l.all() {
+		if d.again() {
+			ds = append(ds, d)
+		}
+	}
+	slices.SortFunc(ds, func(a, b debt) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name)) })
 	return ds
 }
 

@@ -13,6 +13,7 @@ type metrics struct {
 	late, undecodable, wentBack                 prometheus.Counter
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
 	truncates, deferred                         *prometheus.CounterVec
+	again                                       *prometheus.CounterVec
 	lag                                         prometheus.Histogram
 	partitions, blind                           prometheus.Gauge
 	waiting, passes, storms                     *prometheus.GaugeVec
@@ -42,6 +43,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		parked:      vec("parked_total", "Records put on the dead-letter topic.", "kind"),
 		truncates:   vec("truncates_total", "Pools of emptied tables, by what was done: flush, for which a request was written, or ignore.", "pool", "done"),
 		deferred:    vec("deferred_keys_total", "Keys that were not deleted as they came, by what owes them: storm, or pool, where it is paused.", "pool", "kind"),
+		again: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "invalidator", Subsystem: "replay", Name: "keys_total",
+			Help: "Keys that were deleted again: epoch, after a change of the ring, or replay, by hand."}, []string{"kind"}),
 		storms: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "storms",
 			Help: "Partitions in which a pool has a storm that is not yet deleted."}, []string{"pool"}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -60,12 +63,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	for k := range passKinds {
 		m.passes.WithLabelValues(passKind(k).String())
 	}
+	for _, kind := range []string{KindEpoch, KindReplay} {
+		m.again.WithLabelValues(kind)
+	}
 	if r == nil {
 		return m, nil
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.truncates, m.deferred, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.wentBack} {
+		m.parked, m.truncates, m.deferred, m.again, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.wentBack} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

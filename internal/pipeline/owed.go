@@ -8,7 +8,7 @@ import (
 
 // Owed is what somebody owes, of all partitions of a worker.
 type Owed struct {
-	Kind    string // node, template, pool, storm
+	Kind    string // node, template, pool, storm, epoch, replay
 	Name    string
 	Records int64     // of the log; an open debt grows with each that is taken
 	Since   time.Time // when the oldest was opened
@@ -38,7 +38,11 @@ func (w *Worker) Owed() []Owed {
 				o.Since = d.since
 			}
 			o.Open = o.Open || d.open()
-			o.Records += max(min(d.to, taken)-d.from, 0)
+			if d.spans != nil {
+				o.Records += d.spans.in(d.from, d.to)
+			} else {
+				o.Records += max(min(d.to, taken)-d.from, 0)
+			}
 		}
 	}
 	out := make([]Owed, 0, len(sums))
@@ -73,6 +77,9 @@ func (c *owedCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *owedCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, o := range c.w.Owed() {
+		if (debtID{o.Kind, o.Name}).again() { // its name is no label: there is no end of them
+			continue
+		}
 		ch <- prometheus.MustNewConstMetric(c.records, prometheus.GaugeValue, float64(o.Records), o.Kind, o.Name)
 		ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, time.Since(o.Since).Seconds(), o.Kind, o.Name)
 		ch <- prometheus.MustNewConstMetric(c.age, prometheus.GaugeValue, time.Since(o.Oldest).Seconds(), o.Kind, o.Name)

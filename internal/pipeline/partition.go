@@ -35,6 +35,7 @@ type partition struct {
 	w       *Worker
 	ledger  *ledger
 	journal *journal
+	acted   acted
 	least   Sight // nothing is issued under less
 	fresh   bool  // nobody issued anything that is committed
 	live    *track
@@ -53,6 +54,8 @@ type partition struct {
 	stands  []debtID       // what standing knows of it
 	seen    *sink.Topology // that debts were looked at under
 	hot     hotSight
+
+	reported reported
 
 	revision atomic.Uint64 // of what is kept beside the watermark
 	mark     atomic.Int64  // the watermark
@@ -86,6 +89,7 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 	if err := p.journal.restore(time.Now(), state.Journal, was.Journal); err != nil {
 		return nil, err
 	}
+	p.acted.mu.epochs, p.acted.mu.control = state.actedBefore(p.journal), state.Acted.Control
 	p.live = newTrack(p, w.flight, p.wake, start)
 	p.hot.acted.Store(state.Acted.HotRevision)
 	p.mark.Store(start)
@@ -109,11 +113,15 @@ func (p *partition) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		changed := p.w.opts.Snapshots.Changed()
+		changed, orders := p.w.opts.Snapshots.Changed(), p.moreOrders()
 		p.live.settle(ctx)
 		p.look()
 		p.hear()
+		if p.w.opts.Orders != nil {
+			p.takeOrders()
+		}
 		p.pay(ctx)
+		p.report()
 		more, err := p.step(ctx)
 		p.taken.Store(p.live.window.next)
 		p.mark.Store(p.live.mark())
@@ -128,7 +136,31 @@ func (p *partition) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-p.wake:
 		case <-changed:
+		case <-orders:
 		case <-timer.C:
+		}
+	}
+}
+
+// moreOrders is closed when there are orders that were not taken yet.
+func (p *partition) moreOrders() <-chan struct{} {
+	if p.w.opts.Orders == nil {
+		return nil
+	}
+	return p.w.opts.Orders.Changed()
+}
+
+// takeOrder acts on a plan: what it asks for is owed from here on, also by the next owner.
+func (p *partition) takeOrder(o Order, ranges [][2]int64) {
+	p.ledger.openAgain(debtID{KindReplay, o.ID}, joined(ranges), &o, p.w.opts.Snapshots.Current())
+	p.onControl(o.Mark)
+}
+
+// cancelOrder ends a replay. What was issued is issued.
+func (p *partition) cancelOrder(id string) {
+	if p.ledger.remove(debtID{KindReplay, id}) {
+		if r := p.passes.running[passID{payReplays, id}]; r != nil {
+			r.stop()
 		}
 	}
 }
@@ -139,7 +171,7 @@ func (p *partition) idle() time.Duration {
 	if !p.retry.IsZero() && !p.closed() { // what opens it rouses the partition
 		d = min(d, time.Until(p.retry))
 	}
-	return min(d, p.passesIdle())
+	return p.reportsIdle(min(d, p.passesIdle()))
 }
 
 // step issues the rounds that are due or, where none is, takes records. It reports whether there was anything to do; after an error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"invalidator/internal/changelog"
@@ -13,7 +14,7 @@ import (
 const (
 	// maxPassFlight bounds the changes that one pass holds, most of them waiting out settle.
 	maxPassFlight = 8 << 10
-	// maxPassesFlight bounds those of all passes of a worker.
+	// maxPassesFlight bounds those of all passes of a worker, but for those of changes of the ring, which have as many of their own.
 	maxPassesFlight = 64 << 10
 )
 
@@ -34,10 +35,13 @@ type pass struct {
 	taken    []debt // as they were when it began: what happens to one after that is not paid by it
 	lane     sink.Lane
 	from, to int64
+	spans    spans // of [from, to), what is read
+	dry      bool  // of a replay: it counts what it would issue
 	track    *track
 	wake     chan struct{}
 	readers  *readers
 	copies   []sink.Copy // of one key
+	again    []*counts   // of the debts that cover it, where it is done again
 	spare    int         // reserved of the track's budget
 	slots    *slots      // of passes of its kind
 	holds    bool        // one of them
@@ -60,14 +64,28 @@ func (p *partition) beginPass(ctx context.Context, id passID, taken []debt) *pas
 	ctx, cancel := context.WithCancel(ctx)
 	wake := make(chan struct{}, 1)
 	ps := &pass{p: p, id: id, taken: taken, lane: p.lane(taken), from: taken[0].from, to: taken[0].to, wake: wake, slots: p.w.slots, stop: cancel, done: make(chan struct{})}
-	if id.kind == payStorms {
-		ps.slots, ps.pacer = p.w.stormSlots, p.pacer(id.pool)
+	budget := p.w.passing
+	switch id.kind {
+	case payStorms:
+		ps.slots, ps.pacer = p.w.stormSlots, p.pacer(id.of)
+	case payEpochs:
+		ps.slots, budget = p.w.epochSlots, p.w.moving
+		view := p.w.opts.Snapshots.Current().View
+		for i := range taken {
+			taken[i].moves = p.w.moves.of(view, taken[i].name)
+		}
+	case payReplays:
+		ps.slots, ps.dry = p.w.replaySlots, taken[0].order.DryRun
 	}
 	for i := range taken {
 		ps.from, ps.to = min(ps.from, taken[i].from), max(ps.to, taken[i].to)
+		ps.spans = append(ps.spans, taken[i].spans.from(taken[i].from)...)
+	}
+	if ps.spans = joined(ps.spans); !taken[0].again() {
+		ps.spans = spans{{ps.from, ps.to}}
 	}
 	ps.paid = ps.from
-	ps.track = newTrack(p, p.w.passing, wake, ps.from)
+	ps.track = newTrack(p, budget, wake, ps.from)
 	p.w.metrics.passes.WithLabelValues(id.kind.String()).Inc()
 	p.w.running.begin(ps)
 	go func() {
@@ -113,33 +131,49 @@ func (ps *pass) readLog(ctx context.Context) (err error) {
 	if ps.readers, err = ps.newReaders(ctx); err != nil {
 		return err
 	}
-	for from := ps.from; from < ps.to; {
-		if err := ps.enter(ctx); err != nil {
+	start := ps.from // of the log, as far as is known
+	for _, s := range ps.spans {
+		if s[0] = max(s[0], start); s[0] >= s[1] {
+			continue
+		}
+		ps.track.window.next = s[0] // nothing of what lies between is owed
+		if start, err = ps.readSpan(ctx, s[0], s[1]); err != nil {
 			return err
 		}
-		err := ps.p.w.opts.Past.Read(ctx, ps.p.id, from, ps.to, func(rs []changelog.Record) error { return ps.records(ctx, rs) })
+	}
+	return nil
+}
+
+// readSpan is readLog of [from, to). Where the log begins after from it tells where, which may be after to.
+func (ps *pass) readSpan(ctx context.Context, from, to int64) (begins int64, err error) {
+	for begins = from; from < to; {
+		if err := ps.enter(ctx); err != nil {
+			return begins, err
+		}
+		err := ps.p.w.opts.Past.Read(ctx, ps.p.id, from, to, func(rs []changelog.Record) error { return ps.records(ctx, rs) })
 		next := max(ps.track.window.next, from)
 		if errors.Is(err, errPaced) {
 			if err := ps.rest(ctx); err != nil {
-				return err
+				return begins, err
 			}
 			from = next
 			continue
 		}
 		var start *changelog.LogStartError
 		if !errors.As(err, &start) {
-			return err
+			return begins, err
 		}
 		if start.Start <= next {
-			return fmt.Errorf("reading from %d on: %w", next, err)
+			return begins, fmt.Errorf("reading from %d on: %w", next, err)
 		}
-		from = min(start.Start, ps.to)
-		if err := ps.lost(ctx, next, from); err != nil {
-			return err
+		begins = min(start.Start, ps.to)
+		if err := ps.lost(ctx, next, begins); err != nil {
+			return begins, err
 		}
+		from = min(begins, to)
 		ps.track.window.next = from
 	}
-	return nil
+	return begins, nil
 }
 
 // rest waits until the pool's pace lets the pass go on.
@@ -153,8 +187,13 @@ func (ps *pass) rest(ctx context.Context) error {
 	return nil
 }
 
-// lost makes durable that the log no longer holds what was owed, before the debt's from passes it.
+// lost makes durable that the log no longer holds what was owed, before the debt's from passes it. What a replay asks for is no debt of anybody: it tells that
+// in its result.
 func (ps *pass) lost(ctx context.Context, from, to int64) error {
+	if ps.id.kind == payReplays {
+		ps.taken[0].counts.lost += ps.spans.in(from, to)
+		return nil
+	}
 	return ps.p.gap(ctx, changelog.Loss{Partition: ps.p.id, From: from, To: to, Why: "a debt is older than the topic keeps records: " + ps.names()})
 }
 
@@ -201,11 +240,16 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 			}
 		}
 	}
-	if ps.lane != sink.Urgent && ps.slots.hurried() {
+	if ps.id.kind == payReplays || ps.lane != sink.Urgent && ps.slots.hurried() {
 		ps.leave()
 		return ps.enter(ctx)
 	}
 	return ctx.Err()
+}
+
+// takes reports whether it pays a debt.
+func (ps *pass) takes(id debtID) bool {
+	return slices.ContainsFunc(ps.taken, func(d debt) bool { return d.debtID == id })
 }
 
 // turn settles what was acknowledged, issues what is due and pays what is finished.

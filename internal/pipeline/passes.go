@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"invalidator/sink"
@@ -12,31 +13,41 @@ import (
 type passKind int
 
 const (
-	payDebts  passKind = iota // of nodes, pools and templates
-	payStorms                 // of one pool's storm
-	passKinds = int(iota)
+	payDebts   passKind = iota // of nodes, pools and templates
+	payStorms                  // of one pool's storm
+	payEpochs                  // of changes of the ring
+	payReplays                 // of one replay by hand
+	passKinds  = int(iota)
 )
 
 func passOf(kind string) passKind {
-	if kind == KindStorm {
+	switch kind {
+	case KindStorm:
 		return payStorms
+	case KindEpoch:
+		return payEpochs
+	case KindReplay:
+		return payReplays
 	}
 	return payDebts
 }
 
-func (k passKind) String() string { return [...]string{"debts", "storms"}[k] }
+func (k passKind) String() string { return [...]string{"debts", "storms", "epochs", "replays"}[k] }
 
-// passID names a pass: a partition has at most one of each. A storm's is its pool's alone, so that a pool with a slow pace holds no other up.
+// passID names a pass: a partition has at most one of each. A storm's is its pool's alone, so that a pool with a slow pace holds no other up; a replay's is
+// its request's.
 type passID struct {
 	kind passKind
-	pool string // of a storm
+	of   string // a storm's pool, a replay's id
 }
 
 func passFor(id debtID) passID {
-	if id.kind == KindStorm {
-		return passID{payStorms, id.name}
+	switch kind := passOf(id.kind); kind {
+	case payStorms, payReplays:
+		return passID{kind, id.name}
+	default:
+		return passID{kind: kind}
 	}
-	return passID{}
 }
 
 func (i passID) pays(id debtID) bool { return passFor(id) == i }
@@ -72,12 +83,7 @@ func (p *partition) pay(ctx context.Context) {
 			delete(ps.running, id)
 			p.passEnded(id, r)
 		default:
-			switch {
-			case id.kind == payStorms:
-				if p.w.holds(id.pool) { // it goes on from its mark when the pool does
-					r.stop()
-				}
-			case ps.urged && r.lane != sink.Urgent && p.lane(p.ledger.closed(id.pays)) == sink.Urgent:
+			if id.kind == payStorms && p.w.holds(id.of) || ps.urged && p.overtaken(id, r) { // it goes on from its mark, when the pool does
 				r.stop()
 			}
 		}
@@ -90,7 +96,7 @@ func (p *partition) pay(ctx context.Context) {
 		if now.Before(ps.failed[id].again) {
 			continue
 		}
-		if taken := p.ledger.closed(id.pays); len(taken) > 0 {
+		if taken := p.toPay(id); len(taken) > 0 {
 			if ps.running == nil {
 				ps.running = map[passID]*pass{}
 			}
@@ -99,17 +105,53 @@ func (p *partition) pay(ctx context.Context) {
 	}
 }
 
+// toPay are the debts that a pass takes, as they are now.
+func (p *partition) toPay(id passID) []debt {
+	ds := p.ledger.closed(id.pays)
+	if id.kind == payEpochs {
+		return latest(ds)
+	}
+	return ds
+}
+
+// nearby is how many records before the latest debt of an epoch another may begin that is paid with it.
+const nearby = 64 << 10
+
+// latest are those of the debts of epochs that begin last: a promotion that comes while hours are paid for an earlier record does not wait for them.
+func latest(ds []debt) []debt {
+	last := int64(0)
+	for i := range ds {
+		last = max(last, ds[i].from)
+	}
+	return slices.DeleteFunc(ds, func(d debt) bool { return d.from < last-nearby })
+}
+
+// overtaken reports whether a pass is to begin anew, since there is something now that goes before what it pays.
+func (p *partition) overtaken(id passID, r *pass) bool {
+	switch id.kind {
+	case payDebts:
+		return r.lane != sink.Urgent && p.lane(p.ledger.closed(id.pays)) == sink.Urgent
+	case payEpochs:
+		ds := p.toPay(id)
+		return len(ds) > 0 && !slices.ContainsFunc(ds, func(d debt) bool { return r.takes(d.debtID) })
+	}
+	return false
+}
+
 // duePasses are those that have something to pay and do not run.
 func (p *partition) duePasses() (ids []passID) {
-	if _, runs := p.passes.running[passID{}]; !runs && p.ledger.due[payDebts].Load() > 0 {
-		ids = append(ids, passID{})
+	for _, kind := range []passKind{payEpochs, payDebts} {
+		id := passID{kind: kind}
+		if _, runs := p.passes.running[id]; !runs && p.ledger.due[kind].Load() > 0 {
+			ids = append(ids, id)
+		}
 	}
-	if p.ledger.due[payStorms].Load() == 0 {
+	if p.ledger.due[payStorms].Load()+p.ledger.due[payReplays].Load() == 0 {
 		return ids
 	}
-	for _, d := range p.ledger.closed(func(id debtID) bool { return id.kind == KindStorm }) {
+	for _, d := range p.ledger.closed(func(id debtID) bool { return id.kind == KindStorm || id.kind == KindReplay }) {
 		id := passFor(d.debtID)
-		if _, runs := p.passes.running[id]; !runs && !p.w.holds(d.name) {
+		if _, runs := p.passes.running[id]; !runs && !(d.kind == KindStorm && p.w.holds(d.name)) {
 			ids = append(ids, id)
 		}
 	}
@@ -128,7 +170,7 @@ func (p *partition) passEnded(id passID, r *pass) {
 		ps.failed = map[passID]failure{}
 	}
 	ps.failed[id] = failure{pause, time.Now().Add(pause)}
-	p.w.log.Error("paying what is owed; tried again", "topic", p.id.Topic, "partition", p.id.Number, "pays", id.kind.String(), "pool", id.pool,
+	p.w.log.Error("paying what is owed; tried again", "topic", p.id.Topic, "partition", p.id.Number, "pays", id.kind.String(), "of", id.of,
 		"from", r.from, "to", r.to, "again_in", pause, "error", r.err)
 }
 
@@ -146,7 +188,9 @@ func (w *Worker) laneOf(d *debt, t *sink.Topology) sink.Lane {
 	switch {
 	case d.kind == KindStorm:
 		return w.stormLane(d.name)
-	case d.kind == KindNode && t.IsPrimary(d.name):
+	case d.kind == KindReplay:
+		return sink.Replay
+	case d.kind == KindEpoch, d.kind == KindNode && t.IsPrimary(d.name):
 		return sink.Urgent
 	}
 	return sink.Debts

@@ -31,7 +31,7 @@ func TestPassesShareSlots(t *testing.T) {
 		r.change(0)
 		to := int64(1)
 		state := func(node string) changelog.Restored {
-			return changelog.Restored{State: State{V: 2, Offset: 1, Debts: []Debt{{Kind: KindNode, Name: node, From: 0, To: &to}}}.encode()}
+			return changelog.Restored{State: State{V: stateVersion, Offset: 1, Debts: []Debt{{Kind: KindNode, Name: node, From: 0, To: &to}}}.encode()}
 		}
 		hold := make(chan struct{})
 		r.past.hold = hold

@@ -77,6 +77,10 @@ func (ps *pass) lostSet(ctx context.Context, sets []issued, mappings string) err
 			lost.lowest, lost.highest = min(lost.lowest, max(s.lowest, ps.from)), max(lost.highest, min(s.highest, ps.to-1))
 		}
 	}
+	if ps.id.kind == payReplays {
+		ps.taken[0].counts.lost += ps.spans.in(lost.lowest, lost.highest+1)
+		return nil
+	}
 	l := &ps.p.lost
 	l.Lock()
 	defer l.Unlock()
@@ -125,14 +129,14 @@ func (rs *readers) at(s *Source, offset int64, today mapping.Mapper) []*reader {
 
 // handle issues the first round of what a record owes under the pass's debts.
 func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
-	if !slices.ContainsFunc(ps.taken, func(d debt) bool { return d.from <= r.Offset && r.Offset < d.to }) {
+	if !slices.ContainsFunc(ps.taken, func(d debt) bool { return d.has(r.Offset) }) {
 		ps.track.window.take(r.Offset, nil)
 		return nil
 	}
 	today := ps.p.w.opts.Snapshots.Current()
 	c := &change{t: ps.track, offset: r.Offset, snapshot: today, rounds: plainRounds, lane: sink.Lane(sink.Lanes)}
 	if ps.pacer != nil {
-		c.stale = ps.p.w.storms().of(ps.id.pool).Stale
+		c.stale = ps.p.w.storms().of(ps.id.of).Stale
 	}
 	for _, rd := range ps.readers.at(ps.p.source, r.Offset, today.Mapper) {
 		row, err := ps.decode(ctx, rd, r)
@@ -147,11 +151,11 @@ func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
 		if rd == ps.readers.today {
 			ps.stillStopped(r, row, rd.result.Skipped, today)
 		}
-		own := mapping.CloneKeys(ps.owed(c, rd.result.Keys, r.Time))
+		own := mapping.CloneKeys(ps.owed(c, row, rd.result.Keys, r.Time))
 		c.keys = append(c.keys, own...)
 		c.requests = append(c.requests, requestsOf(own, row, r.Key)...)
 	}
-	if len(c.keys) == 0 {
+	if len(c.keys) == 0 || ps.dry {
 		ps.track.window.take(r.Offset, nil)
 		return nil
 	}
@@ -195,7 +199,7 @@ func (ps *pass) decode(ctx context.Context, rd *reader, r *changelog.Record) (*c
 
 // owed keeps those of a record's keys that are issued: a debt that the pass took covers one of their copies, and no other pass reaches
 // them all. c's lane becomes the highest of theirs.
-func (ps *pass) owed(c *change, keys []mapping.Key, written time.Time) []mapping.Key {
+func (ps *pass) owed(c *change, row *cdc.RowChange, keys []mapping.Key, written time.Time) []mapping.Key {
 	today, kept := c.snapshot, keys[:0]
 	for _, k := range keys {
 		if slices.ContainsFunc(c.keys, func(o mapping.Key) bool {
@@ -209,22 +213,72 @@ func (ps *pass) owed(c *change, keys []mapping.Key, written time.Time) []mapping
 		}
 		ps.copies = today.View.Topology.AppendCopies(ps.copies[:0], k.Text, hot)
 		lane, rank := sink.Lane(sink.Lanes), -1
+		ps.again = ps.again[:0]
 		for i := range ps.taken {
-			if d := &ps.taken[i]; d.covers(c.offset, &k) || d.coversCopy(c.offset, ps.copies) {
-				lane, rank = min(lane, ps.p.w.laneOf(d, today.View.Topology)), max(rank, d.rank())
+			d := &ps.taken[i]
+			if !ps.covers(d, c, row, &k, hot, written) {
+				continue
+			}
+			lane, rank = min(lane, ps.p.w.laneOf(d, today.View.Topology)), max(rank, d.rank())
+			if d.again() {
+				ps.again = append(ps.again, &d.counts)
 			}
 		}
-		if rank < 0 || ps.p.ledger.left(rank, c.offset, &k) {
+		if rank < 0 {
 			continue
 		}
-		if ps.pacer == nil && ps.p.w.holds(k.Template.Pool) { // paused meanwhile, or by a debt that begins later: its pool owes it now
-			if ps.p.ledger.openAt(debtID{KindPool, k.Template.Pool}, c.offset, written, "", today) {
-				rouse(ps.p.wake)
-			}
+		if ps.leaves(rank, c.offset, &k, written, today) {
+			ps.countOwed()
 			continue
 		}
+		ps.count(len(ps.copies))
 		c.lane = min(c.lane, lane)
 		kept = append(kept, k)
 	}
 	return kept
+}
+
+// covers reports whether a debt that it took has the delete of a key, whose copies are ps.copies.
+func (ps *pass) covers(d *debt, c *change, row *cdc.RowChange, k *mapping.Key, hot int, written time.Time) bool {
+	switch d.kind {
+	case KindNode:
+		return d.coversCopy(c.offset, ps.copies)
+	case KindEpoch:
+		return d.has(c.offset) && d.moves.moved(k.Text, hot)
+	case KindReplay:
+		return d.has(c.offset) && d.target(k, ps.copies, hot, row, c.offset, written, c.snapshot)
+	}
+	return d.covers(c.offset, k)
+}
+
+// leaves reports whether a key is not issued here, since another pass reaches all its copies, or its pool is paused and owes it now.
+func (ps *pass) leaves(rank int, offset int64, k *mapping.Key, written time.Time, today *Snapshot) bool {
+	if ps.p.ledger.left(rank, offset, k) {
+		return true
+	}
+	if ps.pacer != nil || !ps.p.w.holds(k.Template.Pool) {
+		return false
+	}
+	// It was paused meanwhile, or its debt begins later.
+	if !ps.dry && ps.p.ledger.openAt(debtID{KindPool, k.Template.Pool}, offset, written, "", today) {
+		rouse(ps.p.wake)
+	}
+	return true
+}
+
+// count counts a key that is issued, or would be, for the debts of what is done again that cover it.
+func (ps *pass) count(copies int) {
+	for _, n := range ps.again {
+		n.keys++
+		n.copies += int64(copies)
+	}
+	if len(ps.again) > 0 && !ps.dry {
+		ps.p.w.metrics.again.WithLabelValues(ps.taken[0].kind).Inc()
+	}
+}
+
+func (ps *pass) countOwed() {
+	for _, n := range ps.again {
+		n.owed++
+	}
 }

@@ -11,7 +11,7 @@ import (
 // Paying is a pass over the log that runs now.
 type Paying struct {
 	changelog.Partition
-	Pays     string // debts or storms
+	Pays     string // debts, storms, epochs or replays
 	Whose    string // "node 10.0.1.5:11211", and how many more
 	From, To int64  // what it reads
 }

@@ -11,6 +11,10 @@ const (
 	maxReading = 4
 	// maxStormReading is how many storms' do besides. They have slots of their own: they wait longest for room at the nodes.
 	maxStormReading = 2
+	// maxEpochReading is how many of those do that a change of the ring made necessary: they wait for nobody else.
+	maxEpochReading = 2
+	// maxReplayReading is how many replays by hand do. They give the slot back after each fetch.
+	maxReplayReading = 1
 )
 
 // slots bound how many passes read at once. Who pays a primary's debt goes first.

@@ -84,11 +84,27 @@ type Options struct {
 
 	// Shares says over how many partitions of the log the changes of a pool are spread. Any goroutine may ask, for every change. Nil: one.
 	Shares func(pool string) int
+	// Orders are the replays by hand. Nil: there are none.
+	Orders Orders
+	// Progress is told how far what is done again has come, when that begins, each 2 s while it moves, and when it is done. From partitions' goroutines; must
+	// not block. Nil: nobody is told.
+	Progress func(ProgressReport)
 	// Event keeps a word for operators: what (Event...), about which pool or mapping. From partitions' goroutines; must not block. Nil: nobody does.
 	Event func(what, about string, detail map[string]string)
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// Orders are the plans and cancels of replays by hand, as the control topic has them.
+type Orders interface {
+	// After gives the plans behind mark that name p, in the order of the control topic; behind a mark of another topic, all. It is called from partitions'
+	// goroutines, and does not block.
+	After(p changelog.Partition, mark ControlMark) []Order
+	// Cancelled reports whether the replay of that id was cancelled.
+	Cancelled(id string) bool
+	// Changed is closed when there are more of either. It is to be taken before they are asked for.
+	Changed() <-chan struct{}
 }
 
 // pauser is what a partition asks of the group.
@@ -111,10 +127,15 @@ type Worker struct {
 	held    atomic.Pointer[held]
 	owned   atomic.Int64 // partitions
 
-	stormSlots *slots // of passes of storms that read
-	standing   *standing
-	running    running
-	hot        *hotWork
+	stormSlots  *slots  // of passes of storms that read
+	epochSlots  *slots  // of those that a change of the ring made necessary
+	replaySlots *slots  // of replays by hand
+	moving      *budget // changes of passes that a change of the ring made necessary
+	moves       movesCache
+
+	standing *standing
+	running  running
+	hot      *hotWork
 
 	mu struct {
 		sync.Mutex
@@ -150,14 +171,17 @@ func New(opts Options) (*Worker, error) {
 	opts.MaxTTL = cmp.Or(opts.MaxTTL, defaultMaxTTL)
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
-		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading)}
+		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading),
+		epochSlots: newSlots(maxEpochReading), replaySlots: newSlots(maxReplayReading), moving: newBudget(maxPassesFlight)}
 	w.standing = &standing{w: w, by: map[debtID]map[*partition]struct{}{}}
 	w.held.Store(&held{})
 	w.hot = newHotWork(w)
 	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
 	if opts.Registerer != nil { // last: it may be collected at once
-		if err := opts.Registerer.Register(newOwedCollector(w)); err != nil {
-			return nil, fmt.Errorf("registering a worker's metrics: %w", err)
+		for _, c := range []prometheus.Collector{newOwedCollector(w), newAgainCollector(w)} {
+			if err := opts.Registerer.Register(c); err != nil {
+				return nil, fmt.Errorf("registering a worker's metrics: %w", err)
+			}
 		}
 	}
 	return w, nil

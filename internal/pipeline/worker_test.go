@@ -360,7 +360,7 @@ func view(t testing.TB, record string, hot map[string]int) *registry.View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry.View{Topology: topology, Hot: sink.NewHotKeys(1, hot)}
+	return &registry.View{Topology: topology, Hot: sink.NewHotKeys(1, hot), Sights: []registry.Sight{{Record: rec, Seen: time.Now()}}}
 }
 
 func (r *rig) send(offset int64, c *cdc.RowChange) { r.sendAt(offset, c, time.Now()) }
