@@ -16,6 +16,7 @@ const (
 	Message  Op = 'm' // a logical message of the writer; no table, no images
 	Read     Op = 'r' // a row of a snapshot: not a change
 	Tomb     Op = 'x' // a tombstone: a null value, of which only Key is known
+	Keys     Op = 'k' // cache keys that somebody sent, and no row
 )
 
 func (o Op) String() string { return string(byte(o)) }
@@ -90,6 +91,9 @@ type RowChange struct {
 	Ordinal       int64     // place in its transaction, from 0
 	Prefix        string    // Op Message: the message's prefix
 	Content       []byte    // Op Message: the message's bytes
+
+	// Op Keys: what is to be deleted, as clients name it. Ordinal is the last one's place among all that was sent at once.
+	Keys []string
 
 	// Op Truncate: what the same statement emptied besides, where one record tells of several tables. Here and in TableID an
 	// empty Table is every table of Schema.

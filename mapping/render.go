@@ -40,6 +40,7 @@ const (
 // skipped for the other. A tombstone's Before has the key's columns alone, so that its other templates are skipped as
 // absent, and its conditions hold where those do not decide them: the delete before it had the row. A Truncate gives the keys
 // that need no row, and the pools of the others in r.Flush. A Message with the prefix "cache" gives the key that is its content, if its pool is claimed by a file in force.
+// Keys that were sent are given as they are, whoever claims their pools.
 //
 // A condition is asked once, about the change; where it is true both images give their keys.
 //
@@ -58,6 +59,9 @@ func (s *Set) Keys(c *cdc.RowChange, r *Result) {
 		return
 	case cdc.Message:
 		w.message(s, c)
+		return
+	case cdc.Keys:
+		w.sentKeys(s, c)
 		return
 	}
 	if c.Table == "" { // which would be every table of the schema

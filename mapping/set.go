@@ -24,7 +24,8 @@ const cachedTables = 4096
 type Set struct {
 	files       []*File
 	mappings    []*Mapping
-	messages    map[string]*Template // what keys in logical messages come under, by pool
+	messages    map[string]sentUnder // what keys in logical messages come under, by pool
+	keys        map[string]sentUnder // what keys on the topic of keys come under, by pool
 	fingerprint string
 
 	tables atomic.Pointer[map[table]*Plan] // replaced, never written
@@ -113,7 +114,7 @@ func readFolder(dir string) ([]content, error) {
 func NewSet(files []*File) (*Set, []Problem) {
 	files = slices.Clone(files)
 	slices.SortStableFunc(files, func(a, b *File) int { return strings.Compare(filepath.Base(a.Name), filepath.Base(b.Name)) })
-	s := &Set{plans: map[string]*Plan{}, messages: map[string]*Template{}}
+	s := &Set{plans: map[string]*Plan{}, messages: map[string]sentUnder{}, keys: map[string]sentUnder{}}
 	s.tables.Store(&map[table]*Plan{})
 	var problems []Problem
 	for _, f := range files {
@@ -122,7 +123,8 @@ func NewSet(files []*File) (*Set, []Problem) {
 		if len(ps) == 0 {
 			s.files = append(s.files, f)
 			s.mappings = append(s.mappings, f.Mappings...)
-			maps.Copy(s.messages, f.messageTemplates())
+			maps.Copy(s.messages, f.sentTemplates(textOfMessage))
+			maps.Copy(s.keys, f.sentTemplates(textOfKey))
 		}
 	}
 	s.fingerprint = fingerprint(s.files)

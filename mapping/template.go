@@ -23,7 +23,7 @@ type Template struct {
 	Text       string // as the file has it
 	Pool       string // empty for a raw template of a file: its keys come under one Template a pool
 	Team       string
-	Mapping    string // empty where a writer sent the key in a logical message
+	Mapping    string // empty where a writer sent the key, in a logical message or on the topic of keys
 	When       string // the condition as the file has it; empty: every change counts
 	Action     Action
 	StaleFor   time.Duration // what is left to a copy that is marked stale; 0: copies are deleted

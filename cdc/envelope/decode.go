@@ -44,7 +44,7 @@ type Decoder struct {
 // NewDecoder checks the configuration.
 func NewDecoder(c Config) (*Decoder, error) {
 	switch c.Format {
-	case "", Auto, Maxwell, Unwrapped:
+	case "", Auto, Maxwell, Unwrapped, Keys:
 	case Avro:
 		if c.Schemas == nil {
 			return nil, errors.New("format avro needs a schema registry")
@@ -104,8 +104,11 @@ type spot struct {
 }
 
 func (r *reading) decode() (*cdc.RowChange, string, error) {
-	if r.d.conf.Format == Maxwell {
+	switch r.d.conf.Format {
+	case Maxwell:
 		return r.maxwell()
+	case Keys:
+		return r.sentKeys()
 	}
 	if r.rec.Value == nil {
 		return r.tombstone()

@@ -36,6 +36,11 @@
 // column outside the key. A row that does not say its __op is taken for an update, which hides nothing. Fields that Debezium
 // leaves beside the row are read under their default prefix, "__".
 //
+// Keys that somebody sent are a format of their own: {"v":1,"keys":["user:1"],"keys_base64":["YQD/"],"ordinal":500,"by":"…","reason":"…"}. Each list may be
+// left out, not both. What is no text, or no list of texts, spoils its record: a key that is read as another one would be deleted in its place. A field that is
+// not known does not: who sends keys wants them deleted. keys_base64 is for bytes that are no UTF-8; ordinal is the place of the first of these keys among all
+// that was sent at once, from 0, so that a great many are the storm that they are.
+//
 // DecodeInto reads into the caller's Scratch, which is used again for the next record: a change of any format then allocates
 // nothing, but for what is rare (a value that leaves several texts open, an array, a number of over 64 bits, an escaped name, an
 // error). Its texts are views, good until the next record. Decode is the same with a copy of its own, for who keeps what it reads.

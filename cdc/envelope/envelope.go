@@ -19,6 +19,8 @@ const (
 	Maxwell Format = "maxwell"
 	// Unwrapped reads the flat rows that Debezium's ExtractNewRecordState makes, as JSON with and without schema, and as Avro.
 	Unwrapped Format = "unwrapped"
+	// Keys reads the records of the service's own topic of keys: cache keys, and no row. No source can ask for it.
+	Keys Format = "keys"
 )
 
 // Binary is how Debezium writes bytes as text: its binary.handling.mode.
@@ -37,7 +39,7 @@ const (
 	IgnoredDDL         = "ddl"         // a schema change that takes no rows away, or none that somebody maps
 	IgnoredTransaction = "transaction" // a BEGIN or END record
 	IgnoredUnmapped    = "unmapped"    // no mapping wants this table
-	IgnoredEmpty       = "empty"       // null key and null value
+	IgnoredEmpty       = "empty"       // null key and null value; of keys: none
 )
 
 // Select says which columns of a table are wanted, with the types that a mapping declares for them (Column.Type, empty

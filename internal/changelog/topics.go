@@ -125,7 +125,7 @@ func (s Settings) Own() []TopicSpec {
 		{n.State, StatePartitions, rf, Compact, 0, 0},
 		{n.Work, WorkPartitions, rf, Delete, day, 0},
 		{n.DeadLetter, DeadLetterPartitions, rf, Delete, month, s.MaxMessageBytes + deadLetterRoom},
-		{n.Keys, KeysPartitions, rf, Delete, s.MaxTTL + RetentionMargin, 0},
+		{n.Keys, KeysPartitions, rf, Delete, s.MaxTTL + RetentionMargin, s.MaxMessageBytes},
 		{n.Refresh, RefreshPartitions, rf, Delete, day, 0},
 		{n.Leader, LeaderPartitions, rf, Delete, day, 0},
 	}

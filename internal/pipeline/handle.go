@@ -41,6 +41,7 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	m.changes.Inc()
 	p.result.Reset()
 	today.Mapper.Keys(row, &p.result)
+	p.unclaimed(row, r.Offset)
 	if err := p.tell(ctx, r, row); err != nil {
 		return err
 	}
@@ -188,6 +189,9 @@ const shownKey = 300
 func refusedKey(s *mapping.Skip, row *cdc.RowChange) error {
 	if row.Op == cdc.Message {
 		return fmt.Errorf("%s with the prefix %s and the key %q: %s", s.Template.Text, row.Prefix, row.Content[:min(len(row.Content), shownKey)], s.Detail)
+	}
+	if row.Op == cdc.Keys {
+		return refusedSent(s)
 	}
 	column := ""
 	if s.Column != "" { // it is what the key came from, and of a bad key it may be several

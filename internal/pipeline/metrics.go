@@ -10,7 +10,7 @@ import (
 // configuration and the files have them.
 type metrics struct {
 	changes, keys, copies, refreshes, gaps      prometheus.Counter
-	late, undecodable, wentBack                 prometheus.Counter
+	late, undecodable, wentBack, unclaimed      prometheus.Counter
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
 	truncates, deferred                         *prometheus.CounterVec
 	again                                       *prometheus.CounterVec
@@ -36,6 +36,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		late:        counter("late_rounds_total", "Second rounds that were left out: the first came long after the change, and nobody carried values."),
 		undecodable: counter("pass_undecodable_total", "Records that a pass over the log could not decode; each was parked when it was met first."),
 		wentBack:    counter("registry_went_back_total", "Partitions that went on with an older ring record or hot keys than their last owner had, since the registry holds no newer ones."),
+		unclaimed:   counter("unclaimed_keys_total", "Keys that were sent and whose pool no mapping file in force claims. They were deleted all the same."),
 		ignored:     vec("ignored_total", "Records that are no row change, or of no mapped table.", "kind"),
 		skipped:     vec("skipped_total", "Templates that gave no key for an image of a row.", "pool", "reason"),
 		undecided:   vec("undecided_total", "Conditions that could not be decided for a change, and so counted as true.", "pool", "mapping"),
@@ -71,7 +72,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.truncates, m.deferred, m.again, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.wentBack} {
+		m.parked, m.truncates, m.deferred, m.again, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.wentBack, m.unclaimed} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken
