@@ -12,11 +12,16 @@ const (
 	sentAfter  = clocksDiffer + time.Minute
 )
 
-// takeOrders acts on the plans that came since it last did, and ends what was cancelled. Only the partition's goroutine calls it, before it takes records.
+// takeOrders acts on the plans that came since it last did, and ends what was cancelled. changed is what Orders.Changed gave before: while that is the same there is
+// nothing new. Only the partition's goroutine calls it, before it takes records.
 //
 // The debt of a plan is in the ledger before the mark moves, and the state reads the mark before the debts: a state that has acted on a plan has its debt, or it is
 // done. A crash in between acts on it again, which adds nothing to a debt that stands.
-func (p *partition) takeOrders() {
+func (p *partition) takeOrders(changed <-chan struct{}) {
+	if changed != nil && changed == p.ordered {
+		return
+	}
+	p.ordered = changed
 	orders := p.w.opts.Orders
 	for _, d := range p.ledger.doneAgain() {
 		if d.kind == KindReplay && orders.Cancelled(d.name) {

@@ -38,7 +38,11 @@ type partition struct {
 	acted   acted
 	least   Sight // nothing is issued under less
 	fresh   bool  // nobody issued anything that is committed
-	live    *track
+
+	began    time.Time
+	restored time.Time // of the last line that earlier owners left; zero: there is none
+
+	live *track
 
 	// The goroutine's own.
 	decoder *envelope.Decoder
@@ -54,8 +58,10 @@ type partition struct {
 	stands  []debtID       // what standing knows of it
 	seen    *sink.Topology // that debts were looked at under
 	hot     hotSight
+	ring    ringSight
 
 	reported reported
+	ordered  <-chan struct{} // Orders.Changed when they were taken last
 
 	revision atomic.Uint64 // of what is kept beside the watermark
 	mark     atomic.Int64  // the watermark
@@ -82,14 +88,16 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 	if err != nil {
 		return nil, err
 	}
-	p := &partition{id: id, source: s, w: w, least: state.Issued, fresh: was.State == nil, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &partition{id: id, source: s, w: w, least: state.Issued, fresh: was.State == nil, began: time.Now(), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	p.ledger = newLedger(&p.revision, state.Debts)
 	p.journal = newJournal(&p.revision, w.opts.Window, w.opts.MaxTTL)
 	p.journal.mu.epoch, p.journal.mu.revision = state.Issued.Epoch, state.Issued.HotRevision
 	if err := p.journal.restore(time.Now(), state.Journal, was.Journal); err != nil {
 		return nil, err
 	}
+	p.restored = p.journal.last()
 	p.acted.mu.epochs, p.acted.mu.control = state.actedBefore(p.journal), state.Acted.Control
+	p.ring.epochs = p.acted.mu.epochs
 	p.live = newTrack(p, w.flight, p.wake, start)
 	p.hot.acted.Store(state.Acted.HotRevision)
 	p.mark.Store(start)
@@ -110,15 +118,16 @@ func (p *partition) run(ctx context.Context) {
 		return
 	}
 	defer p.passes.stop()
+	defer p.stopFlush()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		changed, orders := p.w.opts.Snapshots.Changed(), p.moreOrders()
 		p.live.settle(ctx)
-		p.look()
+		p.look(ctx)
 		p.hear()
 		if p.w.opts.Orders != nil {
-			p.takeOrders()
+			p.takeOrders(orders)
 		}
 		p.pay(ctx)
 		p.report()
@@ -295,8 +304,9 @@ func recordBytes(r *changelog.Record) int {
 }
 
 // look takes in what the registry says now.
-func (p *partition) look() {
+func (p *partition) look(ctx context.Context) {
 	p.release()
+	p.lookAtRing(ctx)
 	view := p.w.opts.Snapshots.Current().View
 	p.hot.look(p, view.Hot)
 	p.forget(view)
