@@ -58,9 +58,28 @@ func newRunBench(t *testing.T) *runBench {
 	}
 	t.Cleanup(b.kafka.Close)
 	b.adm = kadm.NewClient(b.kafka)
-	b.p.CreateTopic(b.topic, runPartitions)
+	b.createTopic(t, runPartitions)
 	produceUsers(t, b.topic, b.n)
 	return b
+}
+
+// createTopic makes the topic as a connector's is: its records' times are what their producer says, so the backlog is as old as it says.
+func (b *runBench) createTopic(t *testing.T, partitions int32) {
+	t.Helper()
+	b.p.CreateTopic(b.topic, partitions)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(services.Addr("KAFKA")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	byProducer := "CreateTime"
+	set, err := kadm.NewClient(cl).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "message.timestamp.type", Value: &byProducer}}, b.topic)
+	if err == nil {
+		_, err = set.On(b.topic, nil)
+	}
+	if err != nil {
+		t.Fatalf("topic %s: %v", b.topic, err)
+	}
 }
 
 func (b *runBench) record() sink.Record { return pairsOf(addresses(b.nodes)) }

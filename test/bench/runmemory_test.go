@@ -21,7 +21,7 @@ func memory(t *testing.T) {
 	b := &runBench{n: size(t, memoryBacklog), nodes: nodes}
 	b.p = b.fleet(t, "")
 	b.topic = b.p.ID + "-dbz.shop.users"
-	b.p.CreateTopic(b.topic, memoryPartitions)
+	b.createTopic(t, memoryPartitions)
 	produceUsers(t, b.topic, b.n)
 	p := b.fleet(t, b.topic)
 	nodes[0].Freeze()
