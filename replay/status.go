@@ -46,6 +46,8 @@ type Result struct {
 	Owed   int64     `json:"owed,omitempty"` // as Progress has them
 	Lost   int64     `json:"lost,omitempty"`
 	Kept   int64     `json:"kept,omitempty"`
+	// Seconds is of a dry run of a flush: how long it takes at the least, by its pace and refill.
+	Seconds int64 `json:"seconds,omitempty"`
 }
 
 // Gap is a record of kind "gap" on the status topic: changes that were lost to us, and what to flush for them. Either the
