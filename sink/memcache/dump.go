@@ -14,10 +14,16 @@ import (
 const (
 	dumpBuffer  = 64 << 10               // bytes that are read at once at most, and all that a dump holds of memory
 	maxDumpLine = 2 << 10                // bytes of a line: a key of 250 bytes has up to 750 as it is written
-	firstByte   = 30 * time.Second       // until the first byte: the hash table may be expanding, which the crawler waits for
+	expansion   = 30 * time.Second       // more, before the first byte: the hash table may be expanding, which the crawler waits for
 	readPause   = 500 * time.Millisecond // between two reads: who reads later holds the crawler back, and what waits for its lock
-	aBucket     = 100 * time.Nanosecond  // more than the crawler takes to find that a bucket of the hash table is empty
 )
+
+// silence is how long a node may say nothing. The crawler writes when it has some kilobytes, so that a table of many buckets, of which few
+// hold a live item, is silent until all were looked at: 12 s were seen for 2^26 of them. After each thousand it sleeps; a millisecond is
+// more than it takes for these, and for waking up.
+func (st *stats) silence() time.Duration {
+	return readPause + time.Duration(1<<st.hashPower/1000)*(st.crawlerSleep+time.Millisecond)
+}
 
 // Dump calls f with every item that the node holds from beginning to end of it, in no order: the key's bytes, valid during the call, and
 // the CAS value (0: it has none). Items that come, change or go meanwhile may be among them, twice or not at all.
@@ -43,7 +49,7 @@ func (c *Client) Dump(ctx context.Context, node string, f func(key []byte, cas u
 	case st.Running:
 		return &sink.BusyError{Node: node}
 	}
-	d := &dump{link: l, buf: make([]byte, dumpBuffer), silence: readPause + st.crawlerSleep + aBucket<<st.hashPower}
+	d := &dump{link: l, buf: make([]byte, dumpBuffer), silence: st.silence()}
 	if err := d.run(f); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("dumping node %s: %w", node, ctx.Err())
@@ -67,7 +73,7 @@ type dump struct {
 	buf     []byte        // buf[from:to] was read and not yet taken apart
 	from    int           //
 	to      int           //
-	silence time.Duration // how long the node may be silent: the crawler writes when it has found 17 items, and a large table may be almost empty
+	silence time.Duration // how long nothing may come
 	read    time.Time     // when something last was; zero: nothing yet
 }
 
@@ -140,7 +146,7 @@ func (d *dump) line() ([]byte, error) {
 
 // fill reads what there is, behind what waits.
 func (d *dump) fill() error {
-	now, wait := time.Now(), firstByte
+	now, wait := time.Now(), d.silence+expansion
 	if !d.read.IsZero() {
 		wait = d.silence
 		if away := now.Sub(d.read); away > readPause {

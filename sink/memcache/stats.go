@@ -30,14 +30,17 @@ type stats struct {
 	sink.NodeStats
 	time, uptime int64         // seconds
 	hashPower    uint64        // its hash table has 2^hashPower buckets
-	crawlerSleep time.Duration // the LRU crawler's, each thousand items
+	crawlerSleep time.Duration // the LRU crawler's, after each thousand items or buckets
 	crawler      bool          // it has an LRU crawler
 	dumps        bool          // it does not run with -X
 	known        map[string]bool
 }
 
 // wanted are the figures without which nothing here can be decided.
-var wanted = []string{"pid", "time", "uptime", "cmd_get", "cmd_set", "get_misses", "curr_items", "lru_crawler_running", "cas_enabled"}
+var wanted = []string{"pid", "time", "uptime", "cmd_get", "cmd_set", "get_misses", "curr_items", "cas_enabled"}
+
+// crawlerRuns is one that is wanted where there is a crawler.
+const crawlerRuns = "lru_crawler_running"
 
 // maxHashPower is memcached's bound.
 const maxHashPower = 32
@@ -59,7 +62,7 @@ func (st *stats) take(name, value string) (err error) {
 		st.GetMisses, err = strconv.ParseUint(value, 10, 64)
 	case "curr_items":
 		st.CurrItems, err = strconv.ParseUint(value, 10, 64)
-	case "lru_crawler_running":
+	case crawlerRuns:
 		st.Running = value != "0"
 	case "hash_power_level":
 		st.hashPower, err = strconv.ParseUint(value, 10, 8)
@@ -194,8 +197,8 @@ func (l *metaLink) stats() (*stats, error) {
 			return nil, err
 		}
 	}
-	for _, name := range wanted {
-		if !st.known[name] {
+	for _, name := range append([]string{crawlerRuns}, wanted...) {
+		if !st.known[name] && (name != crawlerRuns || st.crawler) {
 			return nil, &sink.NoDumpError{Node: l.node, Why: fmt.Sprintf("its stats have no %s: it is a proxy, or a memcached before 1.5; %s", name, nameNodes)}
 		}
 	}

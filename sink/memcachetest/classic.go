@@ -17,6 +17,7 @@ func get(withCAS bool) func(*session, []string) error {
 		}
 		for _, key := range keys {
 			it, ok := ses.store.get(key)
+			ses.server.counters.asked(ok)
 			if !ok {
 				continue
 			}
@@ -56,6 +57,7 @@ func set(kind string) func(*session, []string) error {
 		if kind == "cas" {
 			u.cas = &cas
 		}
+		ses.server.counters.cmdSet.Add(1)
 		_, v := ses.store.set(words[0], u)
 		if quiet {
 			return nil
@@ -94,12 +96,6 @@ func flushAll(ses *session, words []string) error {
 }
 
 func version(ses *session, _ []string) error { return ses.answer("VERSION", Version) }
-
-// stats is the few figures that the project asks a node for.
-func stats(ses *session, _ []string) error {
-	fmt.Fprintf(ses.out, "STAT version %s\r\nSTAT curr_items %d\r\n", Version, ses.store.len())
-	return ses.answer("END")
-}
 
 // noreply cuts a last word `noreply` off, where there is one after the fields.
 func noreply(words []string, fields int) (_ []string, quiet bool) {

@@ -7,14 +7,17 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// conversation is one case of the suite: a name, and lines of "> sent", "< answered" and "wait 2s".
+// conversation is one case of the suite: a name, and lines of "> sent", "< answered" and "wait 2s"; of dumps.txt also the arguments of its server, and
+// "<~ answered, in any order".
 type conversation struct {
 	name  string
+	args  []string
 	lines []string
 }
 
@@ -29,6 +32,8 @@ func conversations(t *testing.T, file string) (cases []conversation) {
 		switch {
 		case strings.HasPrefix(line, "== "):
 			cases = append(cases, conversation{name: line[3:]})
+		case strings.HasPrefix(line, "$ "):
+			cases[len(cases)-1].args = strings.Fields(line[2:])
 		case line != "" && !strings.HasPrefix(line, "#"):
 			last := &cases[len(cases)-1]
 			last.lines = append(last.lines, line)
@@ -40,6 +45,7 @@ func conversations(t *testing.T, file string) (cases []conversation) {
 const (
 	everything     = "conversations.txt"
 	authentication = "authentication.txt"
+	dumps          = "dumps.txt"
 )
 
 // conformance holds every conversation with the server that dial reaches.
@@ -47,11 +53,23 @@ func conformance(t *testing.T, cases []conversation, dial func(t *testing.T) net
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSpeaker(dial(t), fmt.Sprintf("case%d", i))
-			for _, line := range append(c.lines, "> mn", "< MN") { // the MN shows that nothing else was answered
-				s.follow(t, line)
-			}
+			newSpeaker(dial(t), fmt.Sprintf("case%d", i)).hold(t, c)
 		})
+	}
+}
+
+// hold follows a conversation. The MN in the end shows that nothing else was answered.
+func (s *speaker) hold(t *testing.T, c conversation) {
+	t.Helper()
+	var anyOrder []string
+	for _, line := range append(c.lines, "> mn", "< MN") {
+		if want, ok := strings.CutPrefix(line, "<~ "); ok {
+			anyOrder = append(anyOrder, want)
+			continue
+		}
+		s.readAll(t, anyOrder)
+		anyOrder = nil
+		s.follow(t, line)
 	}
 }
 
@@ -89,17 +107,35 @@ func (s *speaker) follow(t *testing.T, line string) {
 			t.Fatal(err)
 		}
 	case strings.HasPrefix(line, "< "):
-		s.conn.SetReadDeadline(time.Now().Add(answerDeadline))
-		got, err := s.in.ReadString('\n')
-		if err != nil {
-			t.Fatalf("no answer, want %q: %v", line[2:], err)
-		}
-		got = strings.TrimSuffix(got, "\r\n")
-		if !s.learn(line[2:], got) {
+		if got := s.read(t, line[2:]); !s.learn(line[2:], got) {
 			t.Fatalf("answer %q, want %q", got, s.fill(line[2:]))
 		}
 	default:
 		t.Fatalf("not a line of a conversation: %q", line)
+	}
+}
+
+// read returns the next line that is answered, without its end.
+func (s *speaker) read(t *testing.T, want string) string {
+	t.Helper()
+	s.conn.SetReadDeadline(time.Now().Add(answerDeadline))
+	got, err := s.in.ReadString('\n')
+	if err != nil {
+		t.Fatalf("no answer, want %q: %v", want, err)
+	}
+	return strings.TrimRight(got, "\r\n")
+}
+
+// readAll reads as many lines as are wanted, each of which is one of them.
+func (s *speaker) readAll(t *testing.T, want []string) {
+	t.Helper()
+	for left := slices.Clone(want); len(left) > 0; {
+		got := s.read(t, strings.Join(left, "\n"))
+		at := slices.IndexFunc(left, func(w string) bool { return s.learn(w, got) })
+		if at < 0 {
+			t.Fatalf("answer %q, want one of\n%s", got, s.fill(strings.Join(left, "\n")))
+		}
+		left = slices.Delete(left, at, at+1)
 	}
 }
 

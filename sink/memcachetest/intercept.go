@@ -1,7 +1,8 @@
 package memcachetest
 
 // Intercept is called with every command line before the server carries it out: the ordinal of its connection, from 1, and
-// the line without its end. It runs in that connection's goroutine and may block it.
+// the line without its end. Within a dump it is called with every line of it too (key=…, END), which is then what is carried out. It runs in
+// that connection's goroutine and may block it.
 type Intercept func(conn int, line string) Reply
 
 // Reply is written before anything else, as it stands: a whole answer with its line end, half a line, or nothing.

@@ -51,6 +51,16 @@ func (fs flags) number(letter byte) (n *int64, ok bool) {
 	return &v, err == nil
 }
 
+// cas reads the argument of C. It is nil where the flag is absent; ok is false where it is no number.
+func (fs flags) cas() (cas *uint64, ok bool) {
+	arg, present := fs.get('C')
+	if !present {
+		return nil, true
+	}
+	v, err := strconv.ParseUint(arg, 10, 64)
+	return &v, err == nil
+}
+
 // metaKey is the key of a meta command.
 type metaKey struct {
 	key  string // what the store holds
@@ -123,6 +133,7 @@ func metaGet(ses *session, words []string) error {
 		placeholder = *vivify
 	}
 	it, won, ok := ses.store.lease(key.key, vivify != nil, expiry(int(placeholder)))
+	ses.server.counters.asked(ok)
 	if !ok {
 		if fs.has('q') {
 			return nil
@@ -170,6 +181,7 @@ func metaSet(ses *session, words []string) error {
 	if problem != "" {
 		return ses.answer(problem)
 	}
+	ses.server.counters.cmdSet.Add(1)
 	cas, v := ses.store.set(key.key, u)
 	if fs.has('q') && v == done {
 		return nil
@@ -180,16 +192,13 @@ func metaSet(ses *session, words []string) error {
 
 // setInto reads ms's flags.
 func (fs flags) setInto(u *update) (problem string) {
-	cas, ok1 := fs.number('C')
+	cas, ok1 := fs.cas()
 	clientFlags, ok2 := fs.number('F')
 	ttl, ok3 := fs.number('T')
 	if !ok1 || !ok2 || !ok3 {
 		return badToken
 	}
-	if cas != nil {
-		c := uint64(*cas)
-		u.cas = &c
-	}
+	u.cas = cas
 	if clientFlags != nil {
 		u.flags = uint32(*clientFlags)
 	}
@@ -212,19 +221,15 @@ func (fs flags) setInto(u *update) (problem string) {
 // metaDelete is md <key> <flags>*. I marks the item stale in place of deleting it.
 func metaDelete(ses *session, words []string) error {
 	key, fs, problem := parseKey(words, 1, "kOqCITb", deleteWording)
-	cas, ok1 := fs.number('C')
+	cas, ok1 := fs.cas()
 	ttl, ok2 := fs.number('T')
 	switch {
 	case problem != "":
 		return ses.answer(problem)
 	case !ok1 || !ok2:
-		return ses.answer(badToken)
+		return ses.answer(badDeleteFlag)
 	}
-	r := removal{mark: fs.has('I')}
-	if cas != nil {
-		c := uint64(*cas)
-		r.cas = &c
-	}
+	r := removal{mark: fs.has('I'), cas: cas}
 	if ttl != nil {
 		at := expiry(int(*ttl))
 		r.expires = &at

@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// processStart is how long a program may take to listen.
-const processStart = 5 * time.Second
-
 // Process is a real memcached, or a proxy, of the test's own, on a free port of the loopback address. It ends with the test.
 type Process struct {
 	Addr string

@@ -33,3 +33,19 @@ func TestConformanceOfMemcachedWithTLS(t *testing.T) {
 		return conn
 	})
 }
+
+func startReal(t *testing.T, args ...string) string {
+	t.Helper()
+	p := StartProcess(t, args...)
+	AwaitIdle(t, p.Addr)
+	return p.Addr
+}
+
+func TestConformanceOfMemcachedsDumps(t *testing.T)     { conformanceOfDumps(t, startReal) }
+func TestMemcachedsDumpLineEnds(t *testing.T)           { dumpLineEnds(t, startReal) }
+func TestMemcachedsOneDumpAtATime(t *testing.T)         { oneDumpAtATime(t, startReal) }
+func TestASecondDumpHangsMemcached(t *testing.T)        { aSecondDumpHangs(t, startReal) }
+func TestAMemcachedsDumpEndsWithItsClient(t *testing.T) { aDumpEndsWithItsClient(t, startReal) }
+func TestOnItGoesAfterAMemcachedsDump(t *testing.T)     { onItGoesAfterADump(t, startReal) }
+func TestMemcachedsCounters(t *testing.T)               { countersCount(t, startReal) }
+func TestMemcachedsSettings(t *testing.T)               { settingsShow(t, startReal) }

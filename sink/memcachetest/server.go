@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Version is what the server says it is: the memcached whose behaviour it copies.
@@ -25,6 +26,12 @@ type TB interface {
 type Server struct {
 	listener  net.Listener
 	store     *store
+	settings  settings
+	pid       int64
+	started   time.Time
+	counters  counters
+	crawler   crawler
+	workers   [workers]sync.Mutex // each held while its thread hangs
 	intercept atomic.Pointer[Intercept]
 	token     atomic.Pointer[string] // what a connection says first; nil: nothing
 	served    sync.WaitGroup         // the accept loop and every connection
@@ -37,10 +44,10 @@ type Server struct {
 	}
 }
 
-// Start listens on a free port of the loopback address until the test ends.
-func Start(tb TB) *Server {
+// Start listens on a free port of the loopback address until the test ends. Arguments are Listen's.
+func Start(tb TB, args ...string) *Server {
 	tb.Helper()
-	s, err := Listen("127.0.0.1:0")
+	s, err := Listen("127.0.0.1:0", args...)
 	if err != nil {
 		tb.Fatalf("starting the in-process memcached: %v", err)
 	}
@@ -48,16 +55,26 @@ func Start(tb TB) *Server {
 	return s
 }
 
-// Listen serves on a TCP address; port 0 takes a free one.
-func Listen(addr string) (*Server, error) {
+// Listen serves on a TCP address; port 0 takes a free one. It behaves as a memcached with these arguments: -C (no CAS values), -X (no
+// dumps), -o no_lru_crawler. Each server is another process, as its stats show it.
+func Listen(addr string, args ...string) (*Server, error) {
+	settings, err := readArgs(args)
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	s := &Server{listener: listener, store: newStore()}
+	s := newServer(settings)
+	s.listener = listener
 	s.mu.conns = make(map[net.Conn]struct{})
 	s.served.Go(s.accept)
 	return s, nil
+}
+
+func newServer(set settings) *Server {
+	return &Server{store: newStore(set.cas), settings: set, pid: pids.Add(1), started: time.Now()}
 }
 
 // Addr is host:port, as a ring record names the node.
@@ -125,40 +142,64 @@ const lineLimit = 64 << 10
 
 // session is one connection at work.
 type session struct {
-	store *store
-	in    *bufio.Reader
-	out   *bufio.Writer
-	token *string // what the client has to say first; nil: nothing any more
+	server *Server
+	store  *store
+	number int         // of its connection, from 1
+	worker *sync.Mutex // of its thread
+	in     *bufio.Reader
+	out    *bufio.Writer
+	token  *string // what the client has to say first; nil: nothing any more
 }
 
-// errQuit ends a session whose client asked for it.
-var errQuit = errors.New("quit")
+// newSession serves a client that says what in has.
+func (s *Server) newSession(number int, in io.Reader, out io.Writer) *session {
+	return &session{
+		server: s, store: s.store, number: number, worker: &s.workers[number%workers],
+		in: bufio.NewReaderSize(in, lineLimit), out: bufio.NewWriter(out), token: s.token.Load(),
+	}
+}
+
+// What ends a session: the client asked for it, or an intercept.
+var (
+	errQuit   = errors.New("quit")
+	errHangup = errors.New("hung up")
+)
 
 func (s *Server) serve(conn net.Conn, number int) {
-	ses := &session{store: s.store, in: bufio.NewReaderSize(conn, lineLimit), out: bufio.NewWriter(conn), token: s.token.Load()}
+	ses := s.newSession(number, conn, conn)
 	for {
 		command, err := ses.next()
 		if err != nil {
 			return
 		}
-		var reply Reply
-		if f := s.intercept.Load(); f != nil {
-			reply = (*f)(number, command)
+		ses.await()
+		serve, err := ses.meet(command)
+		if serve {
+			err = ses.run(command)
 		}
-		ses.out.WriteString(reply.Text)
-		switch {
-		case reply.Then == Hangup:
+		if err != nil {
 			ses.out.Flush()
-			return
-		case reply.Then == Stall:
-			ses.out.Flush()
-			io.Copy(io.Discard, conn)
-			return
-		case reply.Then == Skip:
-		case ses.run(command) != nil:
 			return
 		}
 	}
+}
+
+// meet does what the intercept wants, and says whether the line is to be served.
+func (ses *session) meet(line string) (serve bool, err error) {
+	var reply Reply
+	if f := ses.server.intercept.Load(); f != nil {
+		reply = (*f)(ses.number, line)
+	}
+	ses.out.WriteString(reply.Text)
+	switch reply.Then {
+	case Hangup:
+		return false, errHangup
+	case Stall:
+		ses.out.Flush()
+		io.Copy(io.Discard, ses.in)
+		return false, errHangup
+	}
+	return reply.Then == Serve, nil
 }
 
 // next reads a command without its line end. What was answered goes out before the session waits for more.
@@ -195,7 +236,7 @@ func (ses *session) run(command string) error {
 var commands = map[string]func(*session, []string) error{
 	"get": get(false), "gets": get(true), "set": set("set"), "add": set("add"), "cas": set("cas"), "delete": classicDelete,
 	"flush_all": flushAll, "version": version, "stats": stats, "quit": func(*session, []string) error { return errQuit },
-	"mg": metaGet, "ms": metaSet, "md": metaDelete, "mn": metaNoop,
+	"mg": metaGet, "ms": metaSet, "md": metaDelete, "mn": metaNoop, "lru_crawler": lruCrawler,
 }
 
 func (ses *session) answer(words ...string) error {

@@ -1,7 +1,6 @@
 package memcachetest
 
 import (
-	"bufio"
 	"bytes"
 	"io"
 	"testing"
@@ -76,12 +75,12 @@ func FuzzSession(f *testing.F) {
 	for _, seed := range []string{
 		"md a q\r\nmn\r\n", "mg a v c N30 Ox\r\nms a 2 C1 I T9 F1 MS\r\nxx\r\nmd a I T30 C2\r\n", "set a 1 2 3\r\nabc\r\nget a b\r\n",
 		"cas a 0 0 1 1 noreply\r\nx\r\n", "delete a noreply\r\n", "ms a -1\r\n", "ms a\r\n", "mg a N\r\n", "\x00\r\n", " \r\n", "set k 0 0 9223372036854775807\r\n",
-		"md \xff\r\n", "ms YSBi 1 b k\r\nx\r\nmg YSBi b k v\r\nmd YSBi b I T9 q\r\nmd YSB b\r\nmd ==== b k\r\n", "mg a \xc3\xa9\r\n",
+		"md \xff\r\n", "set a 0 0 1\r\nx\r\nlru_crawler metadump hash\r\nlru_crawler\r\nlru_crawler metadump 9\r\nstats\r\nstats settings\r\nstats x\r\n", "ms YSBi 1 b k\r\nx\r\nmg YSBi b k v\r\nmd YSBi b I T9 q\r\nmd YSB b\r\nmd ==== b k\r\n", "mg a \xc3\xa9\r\n",
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		ses := &session{store: newStore(), in: bufio.NewReaderSize(bytes.NewReader(in), lineLimit), out: bufio.NewWriter(io.Discard)}
+		ses := newServer(settings{cas: true, dumps: true, crawler: true}).newSession(1, bytes.NewReader(in), io.Discard)
 		for {
 			command, err := ses.next()
 			if err != nil || ses.run(command) != nil {

@@ -1,6 +1,8 @@
 package memcachetest
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,6 +16,8 @@ type item struct {
 	won     bool      // somebody was told to refill it (W); others are told to wait (Z)
 	stale   bool      // marked by md … I (X)
 	base64  bool      // its key was sent in base64: mg … k shows it so
+	fetched bool      // somebody asked for it since it was written
+	touched time.Time // when it was written
 }
 
 // ttl is what `t` shows: whole seconds left, -1 for never.
@@ -28,9 +32,10 @@ type store struct {
 	mu    sync.Mutex
 	items map[string]*item
 	cas   uint64 // the last one given
+	noCAS bool   // every item's is 0
 }
 
-func newStore() *store { return &store{items: make(map[string]*item)} }
+func newStore(cas bool) *store { return &store{items: make(map[string]*item), noCAS: !cas} }
 
 // verdict is how a change of the store ended.
 type verdict int
@@ -53,11 +58,14 @@ func (st *store) live(key string) *item {
 }
 
 func (st *store) nextCAS() uint64 {
+	if st.noCAS {
+		return 0
+	}
 	st.cas++
 	return st.cas
 }
 
-// get returns a copy of the item.
+// get returns a copy of the item, for a client.
 func (st *store) get(key string) (item, bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -65,7 +73,26 @@ func (st *store) get(key string) (item, bool) {
 	if it == nil {
 		return item{}, false
 	}
+	it.fetched = true
 	return *it, true
+}
+
+// peek is get without a trace.
+func (st *store) peek(key string) (item, bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	it := st.live(key)
+	if it == nil {
+		return item{}, false
+	}
+	return *it, true
+}
+
+// keys returns all of them.
+func (st *store) keys() []string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return slices.Collect(maps.Keys(st.items))
 }
 
 // lease is mg: on a miss with vivify an empty placeholder takes the key. won is true for the one client that shall refill the
@@ -78,7 +105,7 @@ func (st *store) lease(key string, vivify bool, expires time.Time) (_ item, won,
 	case it == nil && !vivify:
 		return item{}, false, false
 	case it == nil:
-		it = &item{cas: st.nextCAS(), expires: expires}
+		it = &item{cas: st.nextCAS(), expires: expires, touched: time.Now()}
 		st.items[key] = it
 		won = true
 	case it.stale && !it.won:
@@ -86,6 +113,7 @@ func (st *store) lease(key string, vivify bool, expires time.Time) (_ item, won,
 	}
 	seen := *it
 	it.won = it.won || won
+	it.fetched = true
 	return seen, won, true
 }
 
@@ -105,13 +133,13 @@ func (st *store) set(key string, u update) (cas uint64, v verdict) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	old := st.live(key)
-	fresh := &item{value: u.value, flags: u.flags, expires: u.expires, base64: u.base64}
+	fresh := &item{value: u.value, flags: u.flags, expires: u.expires, base64: u.base64, touched: time.Now()}
 	switch {
 	case old == nil && u.cas != nil:
 		return 0, notFound
 	case old == nil && u.replace, old != nil && u.add:
 		return 0, refused
-	case u.cas == nil || *u.cas == old.cas:
+	case u.cas == nil || *u.cas == old.cas && !st.noCAS:
 	case u.late && *u.cas < old.cas:
 		fresh.stale, fresh.won, fresh.expires = true, old.won, old.expires
 	default:
@@ -169,7 +197,7 @@ func (st *store) len() int {
 
 // Get returns what a key holds, for tests and the demo to look without a connection.
 func (s *Server) Get(key string) (value string, ok bool) {
-	it, ok := s.store.get(key)
+	it, ok := s.store.peek(key)
 	return string(it.value), ok
 }
 
