@@ -240,6 +240,8 @@ func diffPools(before, after *Set) (changes []Change) {
 			if _, ok := was[p]; !ok {
 				changes = append(changes, Change{Kind: Added, Family: p + ":*", Pool: p, Team: f.Team, What: []string{"underivable"},
 					Need: NeedFlush, Why: "no row gives its keys, and promotions so far did not flush it"})
+			} else if a, b := before.onPromotion(p), f.onPromotion(p); a != "" && a != b {
+				changes = append(changes, Change{Kind: Changed, Family: p + ":*", Pool: p, Team: f.Team, What: []string{fmt.Sprintf("on_promotion: %s -> %s", a, b)}})
 			}
 		}
 	}

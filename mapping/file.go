@@ -34,6 +34,8 @@ type File struct {
 	storms   map[string]stormSaid  // by pool
 	claims   map[string]*yaml.Node // pool -> where it is claimed
 	binary   *yaml.Node            // binary_keys; nil without
+
+	promotions map[string]OnPromotion // by underivable pool
 }
 
 // Text is what the file was read from.
@@ -104,7 +106,7 @@ func Parse(name string, data []byte) (*File, []Problem) {
 }
 
 func (r *fileReader) read(root *yaml.Node) {
-	var mappings, tests, storms *yaml.Node
+	var mappings, tests, storms, promotions *yaml.Node
 	r.object(root, "a mapping file", []field{
 		{name: "version", required: true, read: func(n *yaml.Node) {
 			if n.Tag != "!!int" || n.Value != "1" {
@@ -117,12 +119,16 @@ func (r *fileReader) read(root *yaml.Node) {
 		{name: "underivable", read: func(n *yaml.Node) { r.f.Underivable = r.pools(n, "underivable") }},
 		{name: "readers", read: r.readers},
 		{name: "binary_keys", read: r.binaryKeys},
+		{name: "on_promotion", read: func(n *yaml.Node) { promotions = n }},
 		{name: "storm", read: func(n *yaml.Node) { storms = n }},
 		{name: "mappings", read: func(n *yaml.Node) { mappings = n }},
 		{name: "tests", read: func(n *yaml.Node) { tests = n }},
 	})
 	r.checkBinaryKeys()
-	// Keys and storms are checked against the pools, wherever in the file they stand.
+	// Keys, storms and promotions are checked against the pools, wherever in the file they stand.
+	if promotions != nil {
+		r.readPromotions(promotions)
+	}
 	if storms != nil {
 		r.readStorms(storms)
 	}
