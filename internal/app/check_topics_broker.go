@@ -80,7 +80,7 @@ func changeTopics(ctx context.Context, c *config.Config, cl *kgo.Client) (others
 func rightsFor(c *config.Config, others, ours []string) changelog.Rights {
 	n := changelog.NamesFor(c.Kafka.TopicPrefix)
 	r := changelog.Rights{
-		User: kafkaUser(c.Kafka), Reads: others, Makes: topicSettings(c).Own(), Groups: []string{c.Kafka.Group},
+		User: kafkaUser(c.Kafka), Reads: append([]string{n.Keys}, others...), Makes: topicSettings(c).Own(), Groups: []string{c.Kafka.Group},
 		Writes: append([]string{n.State, n.Control, n.Status, n.DeadLetter, n.Refresh}, ours...),
 		Others: func(topic string) bool { return slices.Contains(others, topic) },
 	}

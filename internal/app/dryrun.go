@@ -62,7 +62,7 @@ func (d *DryRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sources, starts, err := topicsOf(c)
+	sources, starts, err := readsOf(c)
 	if err != nil {
 		return err
 	}

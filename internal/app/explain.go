@@ -8,10 +8,14 @@ import (
 	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
+	"invalidator/internal/pipeline"
 )
 
 // DecodingOf says how the workers read a topic: as its source does, or as our own where the topic is no source's.
 func DecodingOf(c *config.Config, topic string) (envelope.Config, error) {
+	if topic == changelog.NamesFor(c.Kafka.TopicPrefix).Keys {
+		return pipeline.KeySource(topic).Decode, nil
+	}
 	if len(c.Sources) == 0 {
 		return envelope.Config{Format: envelope.Auto}, nil
 	}

@@ -52,6 +52,9 @@ func (g gapRecorder) concern(record *gap.Gap, topic string) (onGap string) {
 			onGap = s.OnGap
 		}
 	}
+	if topic == changelog.NamesFor(g.config.Kafka.TopicPrefix).Keys { // any key may have stood there
+		record.Pools = allPools(g.mappings.today().set)
+	}
 	return onGap
 }
 

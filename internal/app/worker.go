@@ -64,7 +64,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sources, starts, err := topicsOf(w.Config)
+	sources, starts, err := readsOf(w.Config)
 	if err != nil {
 		return err
 	}
@@ -74,6 +74,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	// What the worker leans on outlives it: it drains into the nodes after ctx has ended.
+	posts, letGo, err := w.posts(kafka, mappings, watcher.View)
+	if err != nil {
+		return err
+	}
+	defer letGo()
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	client := memcache.New(nodes, w.Log)
@@ -84,7 +89,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	eg, under := errgroup.WithContext(under)
 	eg.Go(func() error { return rings.watch(under, watcher) })
 	eg.Go(func() error { return client.Run(under) })
-	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry, nil) })
+	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry, nil, posts...) })
 	eg.Go(func() error {
 		defer stopUnder()
 		// A part under the worker that fails ends it.

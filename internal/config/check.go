@@ -166,6 +166,12 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 			add(d.path, "a duration of %s is negative", d.value)
 		}
 	}
+	switch a := c.Admin; {
+	case a.Token.Reveal() != "" && a.Listen == "":
+		add("admin", "token is set and listen is not (nobody would listen)")
+	case a.Remote && a.Token.Reveal() == "":
+		add("admin", "remote is set and token is not (without a token no request is taken)")
+	}
 	seen := map[string]bool{}
 	for i := range c.Sources {
 		s := &c.Sources[i]

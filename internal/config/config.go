@@ -155,7 +155,9 @@ type Storm struct {
 	Pace int  `yaml:"pace"` // keys of a pool's storm that are deleted a second; default 5000
 }
 
-// Admin is the HTTP listener for metrics and health.
+// Admin is the HTTP listener for metrics and health, and of a worker for requests that delete something.
 type Admin struct {
 	Listen string `yaml:"listen"` // default empty: none
+	Token  Secret `yaml:"token"`  // of requests that delete something; default none: they are refused
+	Remote bool   `yaml:"remote"` // they are also taken from other machines; default: from this one alone
 }

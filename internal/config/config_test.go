@@ -111,6 +111,8 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"too many replicas", "kafka:\n  replication: 70000\n", "c.yaml:2: replication is 70000"},
 		{"a size beyond all memory", "cache:\n  node: {queue: 9999999999999GiB}\n", `"9999999999999GiB" is not a size`},
 		{"an unclosed group", "sources:\n  - {name: s, topics: {pattern: 'a)|(b'}, first_start: latest}\n", `c.yaml:2: source s: topics.pattern "a)|(b"`},
+		{"a token for nobody", "admin: {token: t}\n", "c.yaml:1: token is set and listen is not"},
+		{"remote without a token", "admin: {listen: 'a:1', remote: true}\n", "c.yaml:1: remote is set and token is not"},
 		{"tab", "kafka:\n\tgroup: a\n", "c.yaml:2: found character that cannot start any token"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

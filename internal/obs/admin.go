@@ -20,11 +20,17 @@ func NewRegistry() *prometheus.Registry {
 	return r
 }
 
-// ServeAdmin serves /metrics, /healthz and /livez on addr until ctx ends. An empty addr serves nothing.
+// Route is one more path of the admin listener.
+type Route struct {
+	Pattern string // as http.ServeMux has it: "POST /v1/invalidate"
+	Handler http.Handler
+}
+
+// ServeAdmin serves /metrics, /healthz and /livez on addr until ctx ends, and more. An empty addr serves nothing.
 //
 // /healthz is red (503) while health, which is asked each time, returns lines: what a person must act on. That is for alerts;
 // starting the process anew mends none of it, so that a supervisor asks /livez. A nil health is never red.
-func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer, health func() []string) error {
+func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer, health func() []string, more ...Route) error {
 	if addr == "" {
 		<-ctx.Done()
 		return nil
@@ -50,6 +56,9 @@ func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer, h
 			fmt.Fprintln(w, line)
 		}
 	})
+	for _, r := range more {
+		mux.Handle(r.Pattern, r.Handler)
+	}
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()

@@ -72,3 +72,53 @@ func TestHealth(t *testing.T) {
 		})
 	}
 }
+
+// A route is served beside the listener's own paths, by its method alone.
+func TestMoreRoutes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- ServeAdmin(ctx, addr, NewRegistry(), nil, Route{"POST /v1/do", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })})
+	}()
+	ask := func(method, path string) (int, string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, strings.NewReader("it"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return resp.StatusCode, string(body)
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if code, text := ask("POST", "/v1/do"); code != http.StatusOK || text != "it" {
+		t.Errorf("%d %q", code, text)
+	}
+	if code, _ := ask("GET", "/v1/do"); code != http.StatusMethodNotAllowed {
+		t.Errorf("got it by GET: %d", code)
+	}
+	if code, text := ask("GET", "/livez"); code != http.StatusOK || text != "ok\n" {
+		t.Errorf("%d %q", code, text)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
