@@ -15,7 +15,7 @@ import (
 )
 
 // targetOf is what a replay takes in of the records that its debt has: keys of its target, and, of a window of commits, the changes that were committed in it or of
-// which something was issued in it. One that does not say when it was committed counts.
+// which something was issued in it. One that does not say when it was committed counts. Some sources tell whole seconds, of which none is later than the commit.
 func targetOf(o *Order) targetFunc {
 	takes := keysOfTarget(o.Target)
 	if o.Issued {
@@ -23,10 +23,10 @@ func targetOf(o *Order) targetFunc {
 			return takes(k, copies, hot, today.View)
 		}
 	}
-	sent := spans(o.Sent)
+	sent, from := spans(o.Sent), o.From.Add(-time.Second)
 	return func(k *mapping.Key, copies []sink.Copy, hot int, row *cdc.RowChange, offset int64, _ time.Time, today *Snapshot) bool {
 		at := row.CommitTime
-		in := at.IsZero() || !at.Before(o.From) && !at.After(o.To) || sent.has(offset)
+		in := at.IsZero() || !at.Before(from) && !at.After(o.To) || sent.has(offset)
 		return in && takes(k, copies, hot, today.View)
 	}
 }
