@@ -61,8 +61,16 @@ func (f *fields) other() {
 		f.bad, f.rest = true, nil
 		return
 	}
-	value := f.next(string(name))
-	f.bad = f.bad || len(value) == 0 || bytes.IndexByte(name, ' ') >= 0 || bytes.IndexByte(value, '=') >= 0
+	f.word(name[:len(name)-1])
+	f.word(f.next(string(name)))
+}
+
+// word looks at what other fields have: small letters, digits, - and _.
+func (f *fields) word(w []byte) {
+	for _, b := range w {
+		f.bad = f.bad || (b < 'a' || b > 'z') && (b < '0' || b > '9') && b != '-' && b != '_'
+	}
+	f.bad = f.bad || len(w) == 0
 }
 
 // number reads one of up to 20 digits.

@@ -1,0 +1,374 @@
+package memcache
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"invalidator/sink"
+	"invalidator/sink/memcachetest"
+)
+
+// dumped is what a dump shows: CAS values by key.
+func dumped(t *testing.T, c *Client, addr string) (map[string]uint64, error) {
+	t.Helper()
+	seen := make(map[string]uint64)
+	err := c.Dump(t.Context(), addr, func(key []byte, cas uint64) {
+		if _, twice := seen[string(key)]; twice {
+			t.Errorf("%q came twice", key)
+		}
+		seen[string(key)] = cas
+	})
+	return seen, err
+}
+
+func TestDump(t *testing.T) {
+	dumps(t, memcachetest.Start(t).Addr(), memcachetest.Start(t, "-C").Addr())
+}
+
+// dumps shows an empty node, then every key of one that has some, whatever its bytes, with its CAS value.
+func dumps(t *testing.T, addr, noCAS string) {
+	for _, opts := range []Options{{}, {Protocol: Classic}} {
+		c, p := asker(opts), newPerson(t, addr)
+		p.ask("flush_all")
+		if got, err := dumped(t, c, addr); err != nil || len(got) != 0 {
+			t.Errorf("an empty node: %v, %v", got, err)
+		}
+		want := map[string]uint64{}
+		for i := range 3000 {
+			key := fmt.Sprintf("user:%d:é", i)
+			want[key] = p.write(key, "x")
+		}
+		for sent, key := range map[string]string{"YQBiDQog/w== b": "a\x00b\r\n \xff", "YSUlMjU= b": "a%%25", "a%41": "a%41", strings.Repeat(":", 250): strings.Repeat(":", 250)} {
+			want[key] = p.write(sent, "x")
+		}
+		if got, err := dumped(t, c, addr); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%d keys, %v; want %d", len(got), err, len(want))
+		}
+	}
+	newPerson(t, noCAS).ask("ms k 1\r\nx")
+	if got, err := dumped(t, asker(Options{}), noCAS); err != nil || len(got) != 1 || got["k"] != 0 {
+		t.Errorf("without CAS values: %v, %v", got, err)
+	}
+}
+
+// withKeys is a node with ten keys on which a command, or the sixth line of a dump, meets r.
+func withKeys(t *testing.T, command string, r memcachetest.Reply) *memcachetest.Server {
+	t.Helper()
+	node := memcachetest.Start(t)
+	for i := range 10 {
+		node.Set(fmt.Sprint("user:", i), "x")
+	}
+	var lines atomic.Int64
+	node.Intercept(func(_ int, line string) memcachetest.Reply {
+		if line == command || strings.HasPrefix(line, "key=") && lines.Add(1) == 6 && command == "the sixth line" {
+			return r
+		}
+		return memcachetest.Reply{}
+	})
+	return node
+}
+
+const (
+	metadump = "lru_crawler metadump hash"
+	aLine    = "key=user%3A42 exp=-1 la=1764500000 cas=17 fetch=no cls=1 size=63\n"
+)
+
+func TestFaultsOfDumps(t *testing.T) {
+	skip := func(text string) memcachetest.Reply {
+		return memcachetest.Reply{Text: text, Then: memcachetest.Skip}
+	}
+	hangup := func(text string) memcachetest.Reply {
+		return memcachetest.Reply{Text: text, Then: memcachetest.Hangup}
+	}
+	const busy, never, void = "*sink.BusyError", "*sink.NoDumpError", "*sink.VoidError"
+	for name, tc := range map[string]struct {
+		at     string
+		reply  memcachetest.Reply
+		err    string
+		reason string
+	}{
+		"BUSY":                       {metadump, skip("BUSY currently processing crawler request\r\n"), busy, "lru_crawler_running"},
+		"crawler disabled":           {metadump, skip("CLIENT_ERROR lru crawler disabled\r\n"), never, "no_lru_crawler"},
+		"not allowed":                {metadump, skip("ERROR metadump not allowed\r\n"), never, "-X"},
+		"not known":                  {metadump, skip("ERROR\r\n"), never, "as a proxy"},
+		"hash is not known":          {metadump, skip("BADCLASS invalid class id\r\n"), never, "newer memcached"},
+		"locked":                     {metadump, skip("ERROR locked try again later\r\n"), void, "locked try again later"},
+		"an unknown error":           {metadump, skip("ERROR an unknown error happened\r\n"), void, "unknown error"},
+		"SERVER_ERROR":               {metadump, skip("SERVER_ERROR out of memory\r\n"), void, "SERVER_ERROR"},
+		"unauthenticated":            {metadump, skip("CLIENT_ERROR unauthenticated\r\n"), void, "unauthenticated"},
+		"an empty line":              {metadump, skip("\r\n"), void, `""`},
+		"hangs up":                   {metadump, hangup(""), void, "EOF"},
+		"a first line cut off":       {metadump, hangup(aLine[:20]), void, "EOF"},
+		"a line cut off":             {"the sixth line", hangup(aLine[:20]), void, "EOF"},
+		"lines cut off":              {"the sixth line", hangup(""), void, "EOF"},
+		"END cut off":                {"END", hangup("END"), void, "EOF"},
+		"END without CR":             {"END", skip("END\n"), void, `"END"`},
+		"a line that is none":        {"the sixth line", skip("junk\n"), void, `"junk"`},
+		"a line within another":      {"the sixth line", memcachetest.Reply{Text: aLine[:30]}, void, "a line that is none"},
+		"BUSY within":                {"the sixth line", skip("BUSY currently processing crawler request\r\n"), void, "BUSY"},
+		"a line that never ends":     {"the sixth line", skip("key=" + strings.Repeat("a", 100_000)), void, "more than 2048 bytes"},
+		"END, and lines":             {"the sixth line", memcachetest.Reply{Text: "END\r\n"}, void, "came behind END"},
+		"END, and half a line":       {"END", hangup("END\r\nkey="), void, `"key=" came behind END`},
+		"END twice":                  {"END", memcachetest.Reply{Text: "END\r\n"}, void, "came behind END"},
+		"END, and something later":   {"version", memcachetest.Reply{Text: aLine}, void, "came behind END"},
+		"END, and it hangs up":       {"version", hangup(""), void, "whether END was the end"},
+		"END, and silence":           {"version", memcachetest.Reply{Then: memcachetest.Stall}, void, "timeout"},
+		"silence within":             {"the sixth line", memcachetest.Reply{Then: memcachetest.Stall}, void, "nothing came for"},
+		"silence at the end":         {"END", memcachetest.Reply{Then: memcachetest.Stall}, void, "nothing came for"},
+		"something behind its stats": {"stats settings", memcachetest.Reply{Text: "STAT cas_enabled yes\r\nEND\r\nEND\r\n", Then: memcachetest.Skip}, void, "came behind its stats"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := withKeys(t, tc.at, tc.reply)
+			_, err := dumped(t, asker(Options{Timeout: 200 * time.Millisecond}), node.Addr())
+			if got := fmt.Sprintf("%T", err); got != tc.err || !strings.Contains(errText(err), tc.reason) || !strings.Contains(errText(err), node.Addr()) {
+				t.Errorf("%s: %v; want %s with %q", got, err, tc.err, tc.reason)
+			}
+			if tc.err == void && errors.Unwrap(err) == nil {
+				t.Error("it wraps nothing")
+			}
+			eventually(t, "its connection is closed", func() bool { open, _ := node.Conns(); return open == 0 })
+		})
+	}
+}
+
+// What its settings say is not asked for.
+func TestNodesThatCanNeverBeDumped(t *testing.T) {
+	for args, reason := range map[string]string{"-X": "-X", "-o no_lru_crawler": "lru_crawler enable"} {
+		node := memcachetest.Start(t, strings.Fields(args)...)
+		node.Intercept(func(_ int, line string) memcachetest.Reply {
+			if line == metadump {
+				t.Error("it was asked all the same")
+			}
+			return memcachetest.Reply{}
+		})
+		neverDumps(t, node.Addr(), reason)
+	}
+}
+
+func neverDumps(t *testing.T, addr, reason string) {
+	t.Helper()
+	c := asker(Options{})
+	var never *sink.NoDumpError
+	if _, err := dumped(t, c, addr); !errors.As(err, &never) || never.Node != addr || !strings.Contains(never.Why, reason) {
+		t.Errorf("got %v, want %q", err, reason)
+	}
+	if st, err := c.Stats(t.Context(), addr); err != nil || st.Running || st.Pid == 0 {
+		t.Errorf("its stats: %+v, %v", st, err)
+	}
+}
+
+// While the reader of one dump is held up, a second one is not asked for: it would hang a thread of the server.
+func TestASecondDumpIsNotAskedFor(t *testing.T) {
+	node := withKeys(t, "", memcachetest.Reply{})
+	var asked atomic.Int64
+	held, release := make(chan struct{}), make(chan struct{})
+	node.Intercept(func(_ int, line string) memcachetest.Reply {
+		switch {
+		case line == metadump:
+			asked.Add(1)
+		case line == "END":
+			close(held)
+			<-release
+		}
+		return memcachetest.Reply{}
+	})
+	c := asker(Options{})
+	first := make(chan error)
+	go func() { first <- c.Dump(t.Context(), node.Addr(), func([]byte, uint64) {}) }()
+	<-held
+	var busy *sink.BusyError
+	if _, err := dumped(t, c, node.Addr()); !errors.As(err, &busy) || busy.Node != node.Addr() {
+		t.Errorf("got %v", err)
+	}
+	if st, err := c.Stats(t.Context(), node.Addr()); err != nil || !st.Running {
+		t.Errorf("its stats: %+v, %v", st, err)
+	}
+	close(release)
+	if err := <-first; err != nil || asked.Load() != 1 {
+		t.Errorf("the first one: %v; %d were asked for", err, asked.Load())
+	}
+}
+
+// piped is a dump whose far side is the test's.
+func piped(silence time.Duration) (*dump, net.Conn) {
+	near, far := net.Pipe()
+	l := &metaLink{node: "n:1", conn: near, in: bufio.NewReader(near), timeout: time.Second}
+	return &dump{link: l, buf: make([]byte, dumpBuffer), silence: silence}, far
+}
+
+// What a dump waits for, and for how long.
+func TestHowLongADumpWaits(t *testing.T) {
+	const s = 700 * time.Millisecond // what the node may be silent for
+	for name, tc := range map[string]struct {
+		pauses [3]time.Duration // before the first line, before the second, before END
+		away   time.Duration    // the reader, with the first line
+		want   string
+	}{
+		"none":                         {},
+		"as long as it may":            {pauses: [3]time.Duration{expansion + s - 1, s - 1, s - 1}},
+		"longer before the first":      {pauses: [3]time.Duration{expansion + s + 1}, want: "nothing came for 30.7s"},
+		"longer between":               {pauses: [3]time.Duration{0, s + 1}, want: "nothing came for 700ms"},
+		"longer before END":            {pauses: [3]time.Duration{0, 0, s + 1}, want: "nothing came for 700ms"},
+		"the reader was away":          {away: readPause},
+		"the reader was away too long": {away: readPause + time.Millisecond, want: "who reads it was away for 501ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, far := piped(s)
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer far.Close()
+					in := bufio.NewReader(far)
+					in.ReadString('\n')
+					for i, text := range []string{aLine, aLine, "END\r\n"} {
+						time.Sleep(tc.pauses[i])
+						io.WriteString(far, text)
+					}
+					if line, err := in.ReadString('\n'); err == nil && line != "version\r\n" {
+						t.Errorf("asked %q", line)
+					}
+					io.WriteString(far, "VERSION 1.6.18\r\n")
+				}()
+				lines := 0
+				err := d.run(func(key []byte, cas uint64) {
+					if lines++; lines == 1 {
+						time.Sleep(tc.away)
+					}
+				})
+				d.link.close()
+				<-ended
+				if (err == nil) != (tc.want == "") || !strings.Contains(errText(err), tc.want) {
+					t.Errorf("after %d lines: %v, want %q", lines, err, tc.want)
+				}
+				var void *sink.VoidError
+				if err != nil && !errors.As(err, &void) {
+					t.Errorf("%T", err)
+				}
+			})
+		})
+	}
+}
+
+// A table of many buckets may be silent for long, and one whose crawler sleeps for long.
+func TestHowLongANodeMayBeSilent(t *testing.T) {
+	for _, tc := range []struct {
+		hashPower uint64
+		sleep     time.Duration
+		want      time.Duration
+	}{
+		{16, 100 * time.Microsecond, 571500 * time.Microsecond},
+		{26, 100 * time.Microsecond, 74319 * time.Millisecond},
+		{16, time.Second, 65565 * time.Millisecond},
+		{maxHashPower, 0, 4295467 * time.Millisecond},
+	} {
+		st := stats{hashPower: tc.hashPower, crawlerSleep: tc.sleep}
+		if got := st.silence(); got.Round(time.Millisecond) != tc.want.Round(time.Millisecond) {
+			t.Errorf("2^%d buckets, sleeping %s: %s, want %s", tc.hashPower, tc.sleep, got, tc.want)
+		}
+	}
+	st := stats{known: map[string]bool{}}
+	if st.take("hash_power_level", "200"); st.hashPower != maxHashPower {
+		t.Errorf("2^%d buckets", st.hashPower)
+	}
+}
+
+// readDump is a dump of what a server has written: text, whatever is asked.
+func readDump(text string, f func(key []byte, cas uint64)) error {
+	conn := &scriptedConn{answers: strings.NewReader(text)}
+	l := &metaLink{node: "n:1", conn: deadlines{conn}, in: bufio.NewReader(conn)}
+	return (&dump{link: l, buf: make([]byte, dumpBuffer), silence: time.Hour}).run(f)
+}
+
+// deadlines are ignored.
+type deadlines struct{ *scriptedConn }
+
+func (deadlines) SetReadDeadline(time.Time) error { return nil }
+
+// Whatever falls on the end of what is read at once.
+func TestLinesAcrossReads(t *testing.T) {
+	var text strings.Builder
+	want := 0
+	for want = 0; text.Len() < 5*dumpBuffer; want++ {
+		fmt.Fprintf(&text, "key=%s exp=-1 la=1 cas=%d fetch=no cls=1 size=63\n", strings.Repeat("%3A", 1+want%250), want)
+	}
+	for _, part := range []int{1 << 20, 1500, 17, 1} {
+		conn := &scriptedConn{answers: strings.NewReader("")}
+		l := &metaLink{node: "n:1", conn: parts{deadlines{conn}, strings.NewReader(text.String() + "END\r\n"), part}, in: bufio.NewReader(strings.NewReader("VERSION 1\r\n"))}
+		got := 0
+		err := (&dump{link: l, buf: make([]byte, dumpBuffer), silence: time.Hour}).run(func(key []byte, cas uint64) {
+			if len(key) != 1+got%250 || cas != uint64(got) {
+				t.Fatalf("line %d: %q, %d", got, key, cas)
+			}
+			got++
+		})
+		if got != want || err != nil {
+			t.Errorf("in parts of %d bytes: %d of %d lines, %v", part, got, want, err)
+		}
+	}
+}
+
+// parts gives few bytes at once.
+type parts struct {
+	deadlines
+	text io.Reader
+	most int
+}
+
+func (p parts) Read(b []byte) (int, error) { return p.text.Read(b[:min(len(b), p.most)]) }
+
+// However long a dump is, it holds no more memory.
+func TestADumpAllocatesItsBufferAlone(t *testing.T) {
+	text := bytes.Repeat([]byte(aLine), 100_000)
+	text = append(text, "END\r\n"...)
+	n := testing.AllocsPerRun(1, func() {
+		in := bufio.NewReader(strings.NewReader("VERSION 1\r\n"))
+		l := &metaLink{node: "n:1", conn: parts{deadlines{new(scriptedConn)}, bytes.NewReader(text), 1500}, in: in}
+		if err := (&dump{link: l, buf: make([]byte, dumpBuffer), silence: time.Hour}).run(func([]byte, uint64) {}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 20 {
+		t.Errorf("%v allocations for 100,000 lines", n)
+	}
+}
+
+// FuzzDump reads any answer: it is nobody's dump but what is one from beginning to end.
+func FuzzDump(f *testing.F) {
+	for _, seed := range []string{
+		"END\r\nVERSION 1.6.18\r\n", aLine + "END\r\nVERSION 1\r\n", aLine + aLine[:20] + aLine + "END\r\nVERSION 1\r\n", "BUSY\r\n", "END\r\n" + aLine, "ERROR\r\n", "\n",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		keys := 0
+		err := readDump(text, func(key []byte, cas uint64) {
+			if keys++; len(key) == 0 || len(key) > sink.MaxKeyLen {
+				t.Errorf("the key %q", key)
+			}
+		})
+		var busy *sink.BusyError
+		var never *sink.NoDumpError
+		var void *sink.VoidError
+		switch {
+		case err == nil:
+			lines, _, _ := strings.Cut(text, "END\r\n")
+			if !strings.Contains(text, "END\r\n") || strings.Count(lines, "\n") != keys || strings.Count(lines, "key=") < keys {
+				t.Errorf("%q was taken for a dump of %d keys", text, keys)
+			}
+		case !errors.As(err, &busy) && !errors.As(err, &never) && !errors.As(err, &void):
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
