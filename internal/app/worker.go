@@ -214,6 +214,11 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	}
 	shares.turn(ctx)
 	opts.Event, opts.Shares = events.add, shares.of
+	asked, err := w.newRequested(self.name, kafka, names, state, requests, ring, func() *mapping.Set { return mappings.today().set }, opts.Sources)
+	if err != nil {
+		return err
+	}
+	opts.Orders, opts.Progress = asked.state, asked.told.add
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
@@ -225,6 +230,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	for _, run := range []func(context.Context){events.run, shares.run, pauses.run} {
 		defer inBackground(context.WithoutCancel(ctx), run)() // they go on while the process drains
 	}
+	defer asked.run(context.WithoutCancel(ctx), w.Log)()
 	onOff(worker.NodeTurned)
 	self.off, self.paying = w.off, func() []PassNow { return passesOf(worker) }
 	sums, stopSums, err := w.tellOwed(ctx, self.name, state, requests, names.Status, ring)
@@ -243,7 +249,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
 	err = worker.Run(ctx, changelog.NewGroup(changelog.GroupOptions{
 		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
-		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID, Work: sums.Claim,
+		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID, Work: claims(sums.Claim, asked.clerk.Claim),
 	}))
 	w.Log.Info("worker stopped")
 	return err
