@@ -40,6 +40,7 @@ type cli struct {
 	Deadletter deadletterCmd `cmd:"" help:"Look at the records that could not be handled, and decide about them."`
 	Pause      pauseCmd      `cmd:"" help:"Hold a pool back: the brake for a bad mapping."`
 	Resume     resumeCmd     `cmd:"" help:"Let a pool that was held back go on."`
+	Invalidate invalidateCmd `cmd:"" help:"Delete every copy of some keys, through the log."`
 	Explain    explainCmd    `cmd:"" help:"Say which keys and copies a change would delete. Only --topic needs a service."`
 	Ring       ringCmd       `cmd:"" help:"Look at the ring."`
 	Mappings   mappingsCmd   `cmd:"" help:"Check, test and compare mapping files."`

@@ -20,8 +20,8 @@ import (
 	"invalidator/sink"
 )
 
-// maxReason bounds why something is asked for, in bytes.
-const maxReason = 1000
+// MaxReason bounds why keys are sent, and who sends them, in bytes: it stands in each of their records.
+const MaxReason = 1000
 
 // Invalidator deletes keys through the log, for a person. It needs Kafka alone: what it knows of pools and of the ring is what the fleet has written down.
 type Invalidator struct {

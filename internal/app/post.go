@@ -196,8 +196,8 @@ func asker(by, from string) string {
 }
 
 func checkReason(by, reason string) error {
-	if len(by) > maxReason || len(reason) > maxReason {
-		return refused(http.StatusBadRequest, "by and reason have at most %d bytes", maxReason)
+	if len(by) > MaxReason || len(reason) > MaxReason {
+		return refused(http.StatusBadRequest, "by and reason have at most %d bytes", MaxReason)
 	}
 	return nil
 }

@@ -271,6 +271,24 @@ func TestPostPromotion(t *testing.T) {
 	}
 }
 
+// Of pools that say so the keys are marked stale, as after a promotion that the ring record tells.
+func TestPostedPromotionMarksStale(t *testing.T) {
+	f, problems := mapping.Parse("f.yaml", []byte("version: 1\nteam: t\nreaders: meta\nunderivable: [page, feed]\non_promotion: {page: stale}\n"))
+	if f == nil {
+		t.Fatal(problems)
+	}
+	set, _ := mapping.NewSet([]*mapping.File{f})
+	all := promotionRequests(promotionPost{Shard: "s00", At: time.UnixMilli(1)}, "x", time.Now(), time.Second, 7, set)
+	if len(all) != 3 || all[1].Target.Pool != "feed" || all[1].Stale || all[2].Target.Pool != "page" || !all[2].Stale || all[2].StaleFor != 30 {
+		t.Errorf("%+v", all)
+	}
+	for _, r := range all {
+		if _, err := replay.Encode(r); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The records that a person writes themselves, with any producer, are taken as those of the command.
 func TestKeysOfAnyProducer(t *testing.T) {
 	b := newSentBench(t, false, "")

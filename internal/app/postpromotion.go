@@ -77,10 +77,11 @@ func promotionRequests(q promotionPost, by string, now time.Time, window time.Du
 	all := []replay.Request{{
 		ID: id, At: now, By: by, Reason: q.Reason, Action: replay.Replay, Target: replay.Target{Shard: q.Shard}, Window: replay.Issued, From: q.At.UTC().Add(-window),
 	}}
-	for _, pool := range set.Underivable() {
+	for _, u := range set.Underived() {
 		all = append(all, replay.Request{
-			ID: id + "/" + pool, At: now, By: by, Reason: q.Reason, Action: replay.Flush, Target: replay.Target{Pool: pool, Shard: q.Shard},
-			Cause: &replay.Cause{What: replay.Promotion, Epoch: epoch},
+			ID: id + "/" + u.Pool, At: now, By: by, Reason: q.Reason, Action: replay.Flush, Target: replay.Target{Pool: u.Pool, Shard: q.Shard},
+			Options: replay.Options{Stale: u.Stale > 0, StaleFor: int64(u.Stale / time.Second)},
+			Cause:   &replay.Cause{What: replay.Promotion, Epoch: epoch},
 		})
 	}
 	return all
