@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -23,6 +24,7 @@ type tracePart struct {
 	topicID   string
 	from, to  int64 // what is read: [from, to)
 	start     int64 // of the log
+	kept      bool  // the topic keeps records for so long that none of the window's has left it
 	committed int64 // by the group; -1: nothing
 	known     bool  // whether it was said
 }
@@ -107,6 +109,7 @@ func (t *tracer) offsets(ctx context.Context, adm *kadm.Client, names []string, 
 	if err != nil {
 		return fmt.Errorf("asking where the change topics end: %w", err)
 	}
+	kept := keptSince(ctx, adm, names, t.q.Since)
 	ends.Each(func(e kadm.ListedOffset) {
 		p := newPart(changelog.Partition{Topic: e.Topic, Number: e.Partition})
 		f, ok1 := from.Lookup(e.Topic, e.Partition)
@@ -115,7 +118,7 @@ func (t *tracer) offsets(ctx context.Context, adm *kadm.Client, names []string, 
 			t.unknown("what %s holds: %v", p.Partition, cmp.Or(e.Err, f.Err, s.Err, errors.New("the broker does not say where it begins")))
 			return
 		}
-		p.start, p.from, p.to = s.Offset, max(f.Offset, s.Offset), e.Offset
+		p.start, p.from, p.to, p.kept = s.Offset, max(f.Offset, s.Offset), e.Offset, kept[e.Topic]
 		t.parts = append(t.parts, p)
 		t.out.Read.Of += max(p.to-p.from, 0)
 	})
@@ -124,6 +127,24 @@ func (t *tracer) offsets(ctx context.Context, adm *kadm.Client, names []string, 
 	})
 	t.out.Read.Partitions = len(t.parts)
 	return nil
+}
+
+// keptSince says which topics keep what was written since then. One whose settings we may not ask for is none of them.
+func keptSince(ctx context.Context, adm *kadm.Client, names []string, since time.Time) map[string]bool {
+	kept := map[string]bool{}
+	all, err := adm.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return kept
+	}
+	for _, t := range all {
+		for _, c := range t.Configs {
+			ms, err := strconv.ParseInt(c.MaybeValue(), 10, 64)
+			if c.Key == "retention.ms" && err == nil {
+				kept[t.Name] = ms < 0 || ms > time.Since(since).Milliseconds()
+			}
+		}
+	}
+	return kept
 }
 
 // commits asks how far the group is.

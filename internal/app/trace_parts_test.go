@@ -199,6 +199,27 @@ func TestTraceThatRetentionOvertakes(t *testing.T) {
 	})
 }
 
+// A log that has been emptied may have held something of the window, unless its topic keeps records for longer.
+func TestTraceOfAnEmptyLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTraceLog(t, ordersToo, ourSource, "shop.shop.users")
+		l.write(row("shop.shop.users", 0, "users", 1))
+		if _, err := l.c.Admin(t).DeleteRecords(t.Context(), kadm.OffsetsFromRecords(kgo.Record{Topic: "shop.shop.users", Offset: 0})); err != nil {
+			t.Fatal(err)
+		}
+		for since, want := range map[time.Duration]bool{time.Hour: false, 30 * 24 * time.Hour: true} { // the broker keeps 7 days
+			tr, err := l.query(t.Context(), TraceQuery{Key: "user:1", Since: time.Now().Add(-since)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := slices.ContainsFunc(tr.Unknown, func(s string) bool { return strings.Contains(s, "topic shop.shop.users before") })
+			if got != want {
+				t.Errorf("since %s: not known is %q", since, tr.Unknown)
+			}
+		}
+	})
+}
+
 // Whoever stops the reading gets what was found, with progress on the way.
 func TestTraceIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

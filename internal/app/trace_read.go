@@ -68,7 +68,7 @@ func (t *tracer) tellProgress() (stop func()) {
 func (t *tracer) readPart(ctx context.Context, past *changelog.Log, p *tracePart) {
 	r := t.newPartReader(p)
 	next := p.from
-	if p.start > 0 && p.from == p.start && p.from == p.to {
+	if p.start > 0 && p.from == p.start && p.from == p.to && !p.kept {
 		t.logBegins(p, t.until) // it held records, and is empty now
 	}
 	for next < p.to {
