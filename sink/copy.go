@@ -64,7 +64,8 @@ type Deleter interface {
 	// within MinStale and MaxStale; parts of a second are cut off.
 	MarkStale(ctx context.Context, l Lane, c Copy, ttl time.Duration, w Waiter) error
 	// Probe calls w.Acked(Copy{Node: node}, nil) once, when the node has answered something that it was asked after this call: soon
-	// where it is on, else when it is back. It may be called under the caller's locks: it neither waits nor calls back at once.
+	// where it is on, else when it is back. A *OffError in place of nil: it is off, and no ring record names it any more, so
+	// nobody asks it on; who needs the answer calls again when one does. It may be called under the caller's locks: it neither waits nor calls back at once.
 	Probe(node string, w Waiter)
 }
 

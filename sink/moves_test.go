@@ -74,6 +74,9 @@ func TestMoved(t *testing.T) {
 		"s1 is promoted, previous stays":          {[]*Record{under(ring(2, a, b), plain), under(ring(3, a, []string{"a:1", "b:1"}), plain)}, true, false},
 		"first s0 moves, then s1":                 {[]*Record{plain, ring(2, []string{"c:1"}, b), ring(3, []string{"c:1"}, []string{"d:1"})}, true, true},
 		"a step that moves nothing, and then one": {[]*Record{plain, ring(2, a, b), ring(3, a, []string{"c:1"})}, true, false},
+		"the third ring is another":               {[]*Record{plain, reversed(ring(2, a, b)), ring(3, a, []string{"c:1"}, []string{"d:1"})}, true, true},
+		"of a modulo ring s0 moves, and under previous, which has more servers, s2": {
+			[]*Record{modulo(under(ring(2, a, b), ring(1, a, b, []string{"c:1"}))), modulo(under(ring(3, []string{"e:1"}, b), ring(1, a, b, []string{"d:1"})))}, true, true},
 	} {
 		m := NewMoves(c.records)
 		if got1, got5 := m.Moved("user:1", 0), m.Moved("user:5", 0); got1 != c.user1 || got5 != c.user5 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	"github.com/bradfitz/gomemcache/memcache"
 
@@ -57,10 +59,23 @@ func (l *classicLink) exchange(batch []entry, _ bool) (answered int, err error) 
 		case refusesKey(err.Error()), errors.Is(err, memcache.ErrMalformedKey):
 			return i, &sink.RefusedError{Copy: sink.Copy{Node: l.node, Key: e.key}, Answer: err.Error()}
 		default:
+			if line, ok := answerIn(err); ok {
+				err = &answerError{line: line}
+			}
 			return i, fmt.Errorf("deleting: %w", err)
 		}
 	}
 	return len(batch), nil
+}
+
+// answerIn is the node's line in an error of gomemcache, which has it as quoted text alone.
+func answerIn(err error) (line string, ok bool) {
+	_, quoted, found := strings.Cut(err.Error(), "unexpected response line: ")
+	if !found {
+		return "", false
+	}
+	line, unquoteErr := strconv.Unquote(quoted)
+	return strings.TrimRight(line, "\r\n"), unquoteErr == nil
 }
 
 // provenAbsent asks for proof of a NOT_FOUND, which some proxies answer when they only wrote the delete down for later: an add of an

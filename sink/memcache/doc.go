@@ -32,14 +32,14 @@
 //
 // A node is on, or off the live path, as docs/DELIVERY.md says; each node's keeper (keeper.go) decides and tells it. Nodes share nothing but the bound of
 // their bytes: each has its queue and its goroutines, so a dead one slows no other. A node is made by the first delete or probe for its
-// address and kept until Run ends, whether or not a ring names it.
+// address and kept until Run ends. Client.Retain says which a ring names: of another no connection is kept, and once it is off none is tried (retain.go).
 //
 // A stale mark goes the same way in everything, with three ways to become a delete: the classic protocol, a time outside
 // sink.MinStale and sink.MaxStale (T0 would take the item's expiry away), and a node or proxy that answered it, alone, with an error.
 //
 // It refuses (a *sink.RefusedError through sink.Waiter) a key that sink.CheckMetaKey refuses, one that would need base64 under the
-// classic protocol or at a node that does not know that flag, and one that the node itself answers with memcached's text for a bad key.
-// Everything else is tried until it succeeds or the node is off. NOT_FOUND is success, through a proxy too: before one that answers it
+// classic protocol or at a node that does not know that flag, and one that the node itself answers with memcached's text for a bad key, or again and
+// again with an error while it deletes others (suspect.go). Everything else is tried until it succeeds or the node is off. NOT_FOUND is success, through a proxy too: before one that answers it
 // for a delete that it only wrote down, Options.VerifyNotFound has it proven.
 //
 // Callers: internal/pipeline deletes, internal/app runs the client and reads Nodes for metrics and status.

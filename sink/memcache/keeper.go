@@ -19,14 +19,22 @@ const (
 	stayMax     = 30 * time.Second // up to this
 )
 
-// run leads the node until ctx ends: its senders while it is on; when it has gone off, what is to be told, and the attempts to
-// reach it again.
+// run leads the node until ctx ends: its senders while it is on, unless nobody needs it; when it has gone off, what is to be told, and the
+// attempts to reach it again.
 func (n *node) run(ctx context.Context) {
 	on, cancel := context.WithCancel(ctx)
 	for first := link(nil); ; {
 		n.serve(on, first, cancel)
 		if ctx.Err() != nil {
 			return
+		}
+		if n.offError() == nil {
+			if !n.rest(ctx) {
+				return
+			}
+			first = nil
+			on, cancel = context.WithCancel(ctx)
+			continue
 		}
 		n.tellOff()
 		on, cancel = context.WithCancel(ctx) // of the next time that it is on, and of the connection that proves it
@@ -41,8 +49,8 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// serve runs the senders until the node goes off or ctx ends, and returns when they have ended: whatever was answered was told. It
-// ends ctx, and so every connection.
+// serve runs the senders until the node goes off, is of no use, or ctx ends, and returns when they have ended: whatever was answered was
+// told. It ends ctx, and so every connection.
 // first is a connection that stands, for one of them; nil: there is none.
 func (n *node) serve(ctx context.Context, first link, cancel context.CancelFunc) {
 	var running sync.WaitGroup
@@ -61,7 +69,7 @@ func (n *node) serve(ctx context.Context, first link, cancel context.CancelFunc)
 	running.Wait()
 }
 
-// watch takes the node off the live path where it must leave it, and returns when it is off, or ctx has ended.
+// watch takes the node off the live path where it must leave it, and returns when it is off, of no use, or ctx has ended.
 func (n *node) watch(ctx context.Context) {
 	off := n.offSignal()
 	timer := time.NewTimer(0)
@@ -78,6 +86,9 @@ func (n *node) watch(ctx context.Context) {
 		next, crowded := n.check(now)
 		if crowded {
 			n.judge(now)
+		}
+		if n.useless() {
+			return
 		}
 		timer.Reset(next)
 	}
@@ -120,7 +131,7 @@ func (n *node) check(now time.Time) (next time.Duration, crowded bool) {
 			n.mu.lanes[l].trim()
 		}
 	}
-	if n.mu.on && n.idle() && now.Sub(n.mu.used) < idleWatch && now.Sub(n.mu.answered) >= watchEvery/2 {
+	if n.mu.on && !n.mu.unnamed && n.idle() && now.Sub(n.mu.used) < idleWatch && now.Sub(n.mu.answered) >= watchEvery/2 {
 		n.mu.ping = true
 		signal(n.wake)
 	}
@@ -213,14 +224,17 @@ func (n *node) takeLeaving() ([][]entry, *sink.OffError) {
 	return leaving, n.offLocked()
 }
 
-// prove connects until an MN is answered, but not before the node has been off for as long as it must. Its connection is the
-// first sender's. ok is false where ctx has ended.
+// prove connects until an MN is answered, but not before the node has been off for as long as it must, nor while nobody names it. Its
+// connection is the first sender's. ok is false where ctx has ended.
 func (n *node) prove(ctx context.Context) (_ link, ok bool) {
 	if !sleep(ctx, n.stayLeft()) {
 		return nil, false
 	}
 	opts := &n.client.opts
 	for pause := opts.BackoffMin; ; pause = min(2*pause, opts.BackoffMax) {
+		if !n.awaitNamed(ctx) {
+			return nil, false
+		}
 		l, err := n.connect(ctx)
 		if err == nil {
 			return l, true

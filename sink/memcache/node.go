@@ -37,10 +37,14 @@ type node struct {
 		stay    time.Duration // how long it stays off at least
 		leaving [][]entry     // whose waiters are to be told that it is off
 
+		unnamed   bool // no ring record names it
+		endProbes bool // whoever waits for an answer is to be told so, when the node is off
+
 		tried     int64     // the first attempt since the latest answer, Unix ns; zero: none
 		answered  time.Time // when it last answered anything
 		used      time.Time // when a delete or a probe was last asked for
 		pace      pace
+		suspects  suspects
 		addrs     []netip.Addr // what the node's name was last found to have; nil: not looked up since the latest connection
 		protocol  Protocol     // of the latest connection
 		lastAck   time.Time
@@ -303,17 +307,34 @@ func (n *node) settle(slot int, done int, last bool) (probes []sink.Waiter, ok b
 	if !s.busy {
 		return nil, false
 	}
+	n.mu.suspects.succeeded(s.held[:done])
+	n.hears(s, done)
+	if last {
+		probes = s.probes
+		*s = s.ended()
+	}
+	return probes, true
+}
+
+// settleRefused is settle of one that the node refuses.
+func (n *node) settleRefused(slot int) (ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := &n.mu.slots[slot]
+	if s.busy {
+		n.hears(s, 1)
+	}
+	return s.busy
+}
+
+// hears notes that a sender has had answers. It is called under the lock.
+func (n *node) hears(s *slot, done int) {
 	n.mu.tried, n.mu.answered = 0, time.Now()
 	if done > 0 {
 		n.finish(s.held[:done])
 		s.held = s.held[done:]
 		s.oldest = oldest(s.held)
 	}
-	if last {
-		probes = s.probes
-		*s = s.ended()
-	}
-	return probes, true
 }
 
 // ended is a slot after an exchange.

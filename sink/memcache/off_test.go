@@ -31,12 +31,16 @@ type wireNode struct {
 	delay   time.Duration // of each answer
 	open    int           // connections
 	opened  int           // connections that ever were
+	tries   int           // connects, those that failed too
 	most    int           // connections at once
 	asked   int           // exchanges, without those of a connect
 	part    int           // so many of a batch are answered, and then the connection fails; 0: all
 	stuck   string        // a key whose exchange is never answered
+	errs    lines         // keys whose deletes are answered with a line of their own
 	written [][]string    // the keys of each exchange that was answered
 }
+
+type lines map[string]string
 
 func (w *wire) set(addr string, f func(n *wireNode)) {
 	w.mu.Lock()
@@ -70,6 +74,7 @@ func (w *wire) client(opts Options) *Client {
 
 // open is Client.open's stand-in.
 func (w *wire) open(ctx context.Context, addr string) (link, error) {
+	w.set(addr, func(n *wireNode) { n.tries++ })
 	n := w.get(addr)
 	switch {
 	case n.refuse:
@@ -91,7 +96,7 @@ type wireLink struct {
 	ip   netip.Addr
 }
 
-func (l *wireLink) exchange(batch []entry, _ bool) (int, error) {
+func (l *wireLink) exchange(batch []entry, careful bool) (int, error) {
 	n := l.wire.get(l.addr)
 	l.wire.set(l.addr, func(n *wireNode) { n.asked++ })
 	if n.dead {
@@ -104,7 +109,14 @@ func (l *wireLink) exchange(batch []entry, _ bool) (int, error) {
 		return 0, errors.New("i/o timeout")
 	}
 	var keys []string
-	for _, e := range batch {
+	for i, e := range batch {
+		if line, ok := n.errs[e.key]; ok {
+			if !careful {
+				i = 0
+			}
+			l.wire.set(l.addr, func(n *wireNode) { n.written = append(n.written, keys[:i]) })
+			return i, &answerError{line}
+		}
 		keys = append(keys, e.key)
 		if n.stuck == e.key {
 			sleep(l.ctx, time.Hour)

@@ -262,7 +262,7 @@ func (l *ledger) Acked(_ sink.Copy, err error) {
 	l.open.Add(-1)
 }
 
-// Whatever nodes do, each accepted delete is told once: that it was answered, or that its node went off. When OnOff tells of the latter
+// Whatever nodes do, named or not, each accepted delete is told once: that it was answered, or that its node went off. When OnOff tells of the latter
 // nobody is left to be told.
 func TestEachDeleteIsToldOnce(t *testing.T) {
 	for seed := range uint64(10) {
@@ -303,6 +303,8 @@ func TestEachDeleteIsToldOnce(t *testing.T) {
 				case 7:
 					probes++
 					c.Probe(addr, probed)
+				case 9:
+					c.Retain(func(string) bool { return rng.IntN(2) == 0 })
 				case 8:
 					time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 				}
@@ -318,6 +320,7 @@ func TestEachDeleteIsToldOnce(t *testing.T) {
 			for addr := range open {
 				w.set(addr, func(n *wireNode) { *n = wireNode{open: n.open} })
 			}
+			c.Retain(everybody)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if len(probed) != probes {

@@ -71,7 +71,9 @@ func (s *sender) run(ctx context.Context) {
 			s.node.trying()
 			link, err := s.open(ctx)
 			if err != nil {
-				s.failed(ctx, err)
+				if ctx.Err() == nil {
+					s.failed(ctx, err)
+				}
 				continue
 			}
 			s.link = link
@@ -117,9 +119,10 @@ func (s *sender) deliver(ctx context.Context, b *batch) {
 	if len(b.entries) > 0 {
 		s.used = time.Now()
 	}
-	answered, err := s.link.exchange(b.entries, slices.ContainsFunc(b.entries, func(e entry) bool { return e.careful }))
+	careful := slices.ContainsFunc(b.entries, func(e entry) bool { return e.careful })
+	answered, err := s.link.exchange(b.entries, careful)
 	if err != nil && ctx.Err() != nil {
-		return // the node has gone off, or nobody is to be told any more
+		return // the node has gone off, or rests and has the batch given back, or nobody is to be told any more
 	}
 	if answered > 0 || err == nil {
 		s.pause = 0
@@ -138,14 +141,34 @@ func (s *sender) deliver(ctx context.Context, b *batch) {
 		s.succeeded()
 		return
 	}
+	if careful || s.link.classic() {
+		err = s.giveUp(b.entries[answered:], err)
+	}
 	var refused *sink.RefusedError
 	if errors.As(err, &refused) {
-		if _, ok := s.node.settle(s.slot, 1, false); !ok {
+		if !s.node.settleRefused(s.slot) {
 			return
 		}
 		b.entries[answered].refuse(s.node.addr, refused.Answer)
 	}
 	s.failed(ctx, err)
+}
+
+// giveUp makes a refusal of an answer to the first of left alone, where that key is one to refuse.
+func (s *sender) giveUp(left []entry, err error) error {
+	var answer *answerError
+	if len(left) == 0 || !errors.As(err, &answer) {
+		return err
+	}
+	refuse, first := s.node.refuses(left[0].key, answer.line)
+	if !refuse {
+		return err
+	}
+	refused := &sink.RefusedError{Copy: sink.Copy{Node: s.node.addr, Key: left[0].key}, Answer: answer.line}
+	if first {
+		s.log.Error("node answers a key with an error each time, and deletes others: it is refused until it is deleted, or not asked for, for "+forgetsAfter.String(), "err", refused)
+	}
+	return refused
 }
 
 // refuse answers for the node where a key must not be written to a socket: it would be cut short, read as several commands, or

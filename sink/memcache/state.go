@@ -26,12 +26,13 @@ type NodeState struct {
 	Retried     uint64          // deletes that had to be sent again, counted each time
 }
 
-// Nodes returns the state of every node, by address.
+// Nodes returns the state of every node, by address. One that nobody names is left out while it holds nothing.
 func (c *Client) Nodes() []NodeState {
-	nodes := c.all()
-	states := make([]NodeState, len(nodes))
-	for i, n := range nodes {
-		states[i] = n.state()
+	var states []NodeState
+	for _, n := range c.all() {
+		if st := n.state(); st.Queued > 0 || n.isNamed() {
+			states = append(states, st)
+		}
 	}
 	slices.SortFunc(states, func(a, b NodeState) int { return strings.Compare(a.Node, b.Node) })
 	return states
