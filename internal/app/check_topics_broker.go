@@ -84,6 +84,9 @@ func rightsFor(c *config.Config, others, ours []string) changelog.Rights {
 		Writes: append([]string{n.State, n.Control, n.Status, n.DeadLetter, n.Refresh}, ours...),
 		Others: func(topic string) bool { return slices.Contains(others, topic) },
 	}
+	if c.Admin.Token.Reveal() != "" { // keys that are posted are written there
+		r.Writes = append(r.Writes, n.Keys)
+	}
 	for _, s := range c.Sources {
 		if s.Topics == nil {
 			r.Writes = append(r.Writes, n.Leader)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -285,6 +286,16 @@ func TestPostedPromotionMarksStale(t *testing.T) {
 	for _, r := range all {
 		if _, err := replay.Encode(r); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A worker that takes keys has to write them, and check asks whether it may.
+func TestWhoPostsWritesKeys(t *testing.T) {
+	for text, want := range map[string]bool{"admin: {listen: 'a:1', token: t}": true, "admin: {listen: 'a:1'}": false} {
+		r := rightsFor(parse(t, t.TempDir(), text), nil, nil)
+		if got := slices.Contains(r.Writes, "invalidator.keys"); got != want || !slices.Contains(r.Reads, "invalidator.keys") {
+			t.Errorf("%s: reads %q, writes %q", text, r.Reads, r.Writes)
 		}
 	}
 }
