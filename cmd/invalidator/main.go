@@ -35,6 +35,7 @@ type cli struct {
 	Run        runCmd        `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
 	Check      checkCmd      `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
 	Status     statusCmd     `cmd:"" help:"Show the fleet: processes and their mappings, nodes that are off, what is owed, how far each log is; fail if something needs a person."`
+	Trace      traceCmd      `cmd:"" help:"Say why a copy of a key was stale: which changes gave it, when and where it was deleted, what is owed of it."`
 	Demo       demoCmd       `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
 	Gap        gapCmd        `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
 	Deadletter deadletterCmd `cmd:"" help:"Look at the records that could not be handled, and decide about them."`
