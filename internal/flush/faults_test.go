@@ -1,0 +1,384 @@
+package flush
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"invalidator/replay"
+	"invalidator/sink"
+)
+
+// once has a node's dump do something the first time.
+func once(n *fakeNode, do func(show func() error) error) {
+	done := false
+	n.dump = func(show func() error) error {
+		if done {
+			return show()
+		}
+		done = true
+		return do(show)
+	}
+}
+
+// TestNodesThatFail: whatever keeps a node from it, the others go on, and it is done when it can be.
+func TestNodesThatFail(t *testing.T) {
+	void := func(node string) error {
+		return &sink.VoidError{Node: node, Err: errors.New("its reader paused")}
+	}
+	for name, story := range map[string]struct {
+		breaks func(r *rig, n *fakeNode)
+		mend   func(r *rig, n *fakeNode) // after a minute; nil: it mends itself
+		told   string                    // on the status topic, why it waits; empty: nothing
+	}{
+		"a node that does not answer": {
+			func(_ *rig, n *fakeNode) { n.down = errors.New("connection refused") }, func(_ *rig, n *fakeNode) { n.down = nil }, "connection refused"},
+		"a node whose crawler is at work": {
+			func(_ *rig, n *fakeNode) { n.running = true }, func(_ *rig, n *fakeNode) { n.running = false }, "its LRU crawler is at work"},
+		"a dump that is refused, since another one is quicker": {
+			func(_ *rig, n *fakeNode) {
+				once(n, func(func() error) error { return &sink.BusyError{Node: "b:1"} })
+			}, nil, ""},
+		"a dump that ends in the middle": {
+			func(_ *rig, n *fakeNode) {
+				once(n, func(show func() error) error { show(); return void("b:1") })
+			}, nil, ""},
+		"a dump that always ends in the middle": {
+			func(_ *rig, n *fakeNode) {
+				n.dump = func(show func() error) error { show(); return void("b:1") }
+			}, func(_ *rig, n *fakeNode) { n.dump = nil }, "its reader paused"},
+		"a node that goes off before its deletes": {
+			func(_ *rig, n *fakeNode) { n.off = true }, func(_ *rig, n *fakeNode) { n.off = false }, "off the live path"},
+		"a node that goes off in the middle of them": {
+			func(r *rig, n *fakeNode) {
+				left := 5
+				n.deleted = func(string) {
+					if left--; left == 0 {
+						r.nodes.change("b:1", func(n *fakeNode) { n.off, n.deleted = true, nil })
+					}
+				}
+			}, func(_ *rig, n *fakeNode) { n.off = false }, "off the live path"},
+		"a node that is restarted while it is dumped": {
+			func(r *rig, n *fakeNode) {
+				once(n, func(show func() error) error {
+					err := show()
+					r.nodes.change("b:1", func(n *fakeNode) { n.pid++ })
+					return err
+				})
+			}, nil, ""},
+		"a node that is restarted while it is deleted from": {
+			func(r *rig, n *fakeNode) {
+				left := 5
+				n.deleted = func(string) {
+					if left--; left == 0 {
+						r.nodes.change("b:1", func(n *fakeNode) { n.pid++ })
+					}
+				}
+			}, nil, ""},
+		"a node that is restarted after its mark": {
+			func(r *rig, _ *fakeNode) {
+				once(r.nodes.node("a:1"), func(show func() error) error {
+					r.nodes.change("b:1", func(n *fakeNode) { n.pid, n.cas = n.pid+1, 0 })
+					r.nodes.fill("b:1", "old", keys("user", 20)...) // of low CAS values again, as of a restart with its memory
+					return show()
+				})
+			}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.nodes.fill("a:1 b:1 c:1", "old", append(keys("user", 20), "feed:1")...)
+				story.breaks(r, r.nodes.node("b:1"))
+				r.ask("f1", replay.Target{Pool: "user"})
+				r.start()
+				r.after(time.Minute)
+				r.expect(map[string]string{"a": "feed:1=old", "c": "feed:1=old"})
+				_, ended := r.result("f1")
+				if ended != (story.mend == nil) {
+					r.Errorf("it has ended: %v", ended)
+				}
+				if waits := strings.Join(r.waits(), "\n"); !strings.Contains(waits, story.told) || story.told == "" && waits != "" {
+					r.Errorf("why it waits: %q", waits)
+				}
+				if story.mend != nil {
+					r.nodes.change("b:1", func(n *fakeNode) { story.mend(r, n) })
+				}
+				r.done("f1")
+				r.expect(map[string]string{"b": "feed:1=old"})
+				if n := len(r.nodes.dumps()); n > 20 {
+					r.Errorf("%d dumps: it is tried without a pause", n)
+				}
+			})
+		})
+	}
+}
+
+// TestANodeThatIsRestartedKeepsWhatWasFilledThere: with a mark of its own.
+func TestANodeThatIsRestartedKeepsWhatWasFilledThere(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1 b:1", "old", keys("user", 5)...)
+		once(r.nodes.node("b:1"), func(show func() error) error {
+			err := show()
+			r.nodes.change("b:1", func(n *fakeNode) { n.pid, n.cas, n.items = n.pid+1, 0, map[string]item{} })
+			return err
+		})
+		n, again := r.nodes.node("b:1"), 0
+		first := n.dump
+		n.dump = func(show func() error) error {
+			if again++; again == 2 {
+				r.nodes.fill("b:1", "new", "user:1")
+			}
+			return first(show)
+		}
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.done("f1")
+		r.expect(map[string]string{"b": "user:1=new"})
+	})
+}
+
+// TestANodeThatCanNeverBeDumped: the others are done, and the result names it. The gap stays open.
+func TestANodeThatCanNeverBeDumped(t *testing.T) {
+	for _, where := range []string{"stats", "dump"} {
+		t.Run(where, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.nodes.fill("a:1 b:1 c:1", "old", "user:1")
+				for _, node := range []string{"a:1", "c:1"} {
+					never := &sink.NoDumpError{Node: node, Why: "it runs with -X (start it without)"}
+					if where == "stats" {
+						r.nodes.node(node).down = never
+					} else {
+						r.nodes.node(node).dump = func(func() error) error { return never }
+					}
+				}
+				r.ask("f1", replay.Target{Pool: "user"})
+				r.start()
+				res := r.await("f1")
+				r.expect(map[string]string{"a": "user:1=old", "b": "", "c": "user:1=old"})
+				want := "node a:1 cannot dump its keys: it runs with -X (start it without); node c:1 cannot dump its keys: it runs with -X (start it without)"
+				if res.Clean || res.Error != want {
+					r.Errorf("%+v", res)
+				}
+			})
+		})
+	}
+}
+
+// TestAKeyThatANodeRefuses: it stays, and the result says so.
+func TestAKeyThatANodeRefuses(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", "user:1", "user:2")
+		r.nodes.node("a:1").refuses = map[string]bool{"user:2": true}
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		res := r.await("f1")
+		r.expect(map[string]string{"a": "user:2=old"})
+		if res.Clean || res.Copies != 1 || res.Error != `1 copies were refused by their nodes, and stay: node a:1 refuses key "user:2": CLIENT_ERROR` {
+			r.Errorf("%+v", res)
+		}
+	})
+}
+
+// TestANodeThatLeavesTheRing: nobody reads what it holds.
+func TestANodeThatLeavesTheRing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.node("b:1").down = errors.New("connection refused")
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.after(time.Minute)
+		if _, ended := r.result("f1"); ended {
+			r.Fatal("it has ended")
+		}
+		r.see(viewOf(r.T, ringRecord(9, "s0 a", "s1 c")))
+		r.done("f1")
+	})
+}
+
+// TestWhatCannotBeDoneIsRefused: with what mends it.
+func TestWhatCannotBeDoneIsRefused(t *testing.T) {
+	for why, ask := range map[string]func(r *rig){
+		"no ring record of the last 24h0m0s names node z:1 (invalidator ring show)": func(r *rig) { r.ask("f1", replay.Target{Node: "z:1"}) },
+		"does not end in a number above 0": func(r *rig) {
+			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad = "reads<many" })
+		},
+		"set replay.flush.prometheus": func(r *rig) {
+			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad = "sum(reads)<5" })
+		},
+	} {
+		inBubble(t, func(r *rig) {
+			ask(r)
+			r.start()
+			if res := r.await("f1"); res.Clean || !strings.Contains(res.Error, why) || len(r.jobs()) > 0 {
+				r.Errorf("%+v, want %s", res, why)
+			}
+		})
+	}
+}
+
+// TestTheTopicsFail: the term ends, and the next one goes on with what stands there.
+func TestTheTopicsFail(t *testing.T) {
+	for what, fails := range map[string]func(replay.Record) bool{
+		"a job":      func(r replay.Record) bool { _, is := r.(replay.Job); return is },
+		"a progress": func(r replay.Record) bool { _, is := r.(replay.Progress); return is },
+		"a result":   func(r replay.Record) bool { _, is := r.(replay.Result); return is },
+	} {
+		for _, written := range []bool{false, true} { // it is not known whether it was
+			t.Run(fmt.Sprintf("%s that is written: %v", what, written), func(t *testing.T) {
+				inBubble(t, func(r *rig) {
+					r.nodes.fill("a:1 b:1 c:1", "old", keys("user", 50)...)
+					failed := 0
+					r.topics.write = func(record replay.Record) error {
+						if !fails(record) || failed == 3 {
+							return nil
+						}
+						failed++
+						if written {
+							if _, is := record.(replay.Job); is {
+								r.topics.append(&r.topics.control, record)
+							} else {
+								r.topics.append(&r.topics.status, record)
+							}
+						}
+						return errBroker
+					}
+					r.ask("f1", replay.Target{Pool: "user"})
+					r.ask("f2", replay.Target{Pool: "user"})
+					r.start()
+					for _, id := range []string{"f1", "f2"} {
+						r.done(id)
+					}
+					r.expect(map[string]string{"a": "", "b": "", "c": ""})
+					if r.topics.terms() < 2 || failed == 0 {
+						r.Errorf("%d terms, %d failures", r.topics.terms(), failed)
+					}
+					ids := map[string]bool{}
+					for _, j := range r.jobs() {
+						ids[j.ID] = true
+					}
+					if len(ids) != 1 {
+						r.Errorf("%d jobs", len(ids))
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestTheTopicsCannotBeOpened: it is tried again.
+func TestTheTopicsCannotBeOpened(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", "user:1")
+		open, tries := r.o.Open, 0
+		r.o.Open = func(ctx context.Context) (Log, error) {
+			if tries++; tries < 4 {
+				return nil, errBroker
+			}
+			return open(ctx)
+		}
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.done("f1")
+		r.expect(map[string]string{"a": ""})
+	})
+}
+
+// TestWhoIsNoConductorAnyMoreDumpsNothing: a worker that was stopped for a while thinks that it still is.
+func TestWhoIsNoConductorAnyMoreDumpsNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1 b:1", "old", "user:1")
+		r.lost.Store(true)
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.after(time.Minute)
+		if len(r.nodes.dumps()) > 0 || len(r.nodes.deletes()) > 0 || r.asked.Load() == 0 {
+			r.Errorf("%d dumps, %d deletes, asked %d times", len(r.nodes.dumps()), len(r.nodes.deletes()), r.asked.Load())
+		}
+		r.lost.Store(false)
+		r.done("f1")
+		if int(r.asked.Load()) < len(r.nodes.dumps()) {
+			r.Errorf("%d dumps, asked %d times", len(r.nodes.dumps()), r.asked.Load())
+		}
+	})
+}
+
+// TestTakeover: who comes next does not do again what was told as done.
+func TestTakeover(t *testing.T) {
+	for _, way := range []string{"it dies", "its claim goes"} {
+		t.Run(way, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.nodes.fill("a:1 b:1 c:1", "old", keys("user", 6000)...)
+				r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.Slices = 12 })
+				r.start()
+				r.after(40 * time.Second)
+				if way == "it dies" {
+					r.stop()
+				} else {
+					r.conductor.Claim([]int32{3})
+					if r.metric("conductor") != 0 {
+						r.Error("it shows that it conducts")
+					}
+				}
+				before, told := len(r.nodes.deletes()), int64(0)
+				for _, s := range r.statuses() {
+					if p, is := s.(replay.Progress); is && p.Done {
+						told += p.Copies
+					}
+				}
+				if before < 3000 || before == 18_000 || told == 0 {
+					r.Fatalf("%d deletes, %d told: it is not in the middle", before, told)
+				}
+				r.after(time.Minute)
+				if n := len(r.nodes.deletes()); n != before {
+					r.Fatalf("%d deletes without a conductor", n-before)
+				}
+				r.nodes.fill("a:1 b:1 c:1", "new", keys("user", 50)...)
+				r.o.Worker = "w2"
+				if way == "it dies" {
+					r.start()
+				} else {
+					r.conductor.Claim([]int32{7})
+				}
+				res := r.done("f1")
+				if res.Copies < 17_800 || len(r.jobs()) != 1 {
+					r.Errorf("%+v, %d jobs", res, len(r.jobs()))
+				}
+				// What was filled in what was done before stays; of the rest there is a mark that is later.
+				left := 0
+				for _, node := range []string{"a:1", "b:1", "c:1"} {
+					left += len(r.nodes.holds(node))
+				}
+				if left == 0 || left == 150 {
+					r.Errorf("%d copies are left", left)
+				}
+				if n := len(r.nodes.deletes()); n > 18_150 {
+					r.Errorf("%d deletes", n)
+				}
+			})
+		})
+	}
+}
+
+// TestOfTwoConductorsTheFirstJobCounts: the other was stopped before it wrote, and woke.
+func TestOfTwoConductorsTheFirstJobCounts(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", "user:1")
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.ask("f2", replay.Target{Pool: "user"})
+		job := replay.Job{ID: "f1", At: time.Now(), Worker: "w0", Scope: replay.Target{Pool: "user"}, Answers: []string{"f1", "f2"}, Epoch: 1, Limit: 1000, Parts: 3,
+			Options: replay.Options{Pace: 100, Refill: 1}}
+		late := job
+		late.ID, late.Answers = "f2", []string{"f2"}
+		r.topics.append(&r.topics.control, job)
+		r.topics.append(&r.topics.control, late)
+		r.start()
+		r.done("f1")
+		r.done("f2")
+		for _, s := range r.statuses() {
+			if p, is := s.(replay.Progress); is && p.ID != "f1" {
+				r.Errorf("%+v", p)
+			}
+		}
+	})
+}

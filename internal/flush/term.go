@@ -1,0 +1,310 @@
+package flush
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"invalidator/replay"
+	"invalidator/sink"
+)
+
+const (
+	// viewPatience is how long a request waits for the ring record that it is about: workers see it within a second of each other, and the state topic has it.
+	viewPatience = 30 * time.Second
+	// measurePatience is how long a request that names no limit waits for a first look at the load.
+	measurePatience = 10 * time.Second
+	// holdFor is how long a job is passed over whose load stays above its limit while another could go on.
+	holdFor = 10 * time.Second
+	// lookAgain is how often all is looked at where nothing is due.
+	lookAgain = 10 * time.Second
+)
+
+// term is one time of a conductor. All of it but busy and the meter is one goroutine's.
+type term struct {
+	*Conductor
+	topics  Log
+	changed <-chan struct{} // closed when topics has other orders
+	book    *book
+	meter   *meter
+	guard   *guard // of the job that was worked on last; nil: none
+	busy    atomic.Bool
+	found   *candidates // nil while there is no job
+	pace    pacer
+	awaits  string // the job that was written, and is not on the topic yet
+}
+
+// today are the nodes that clients use.
+func (t *term) today() (nodes []string) {
+	r := t.o.View().Topology.Record()
+	add := func(shards []sink.Shard) {
+		for _, s := range shards {
+			nodes = append(nodes, s.Primary.Addr)
+			for _, replica := range s.Replicas {
+				nodes = append(nodes, replica.Addr)
+			}
+		}
+	}
+	add(r.Shards)
+	if r.Previous != nil {
+		add(r.Previous.Shards)
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// open reads what there is, and what earlier terms have told of it.
+func (t *term) open(ctx context.Context) error {
+	t.refresh()
+	since := t.book.oldest()
+	if since.IsZero() {
+		return nil
+	}
+	return t.topics.Past(ctx, since, t.book.told)
+}
+
+// refresh takes in what is new on the control topic.
+func (t *term) refresh() {
+	if t.changed != nil {
+		select {
+		case <-t.changed:
+		default:
+			t.book.lapse(time.Now())
+			return
+		}
+	}
+	t.changed = t.topics.Changed()
+	requests, jobs := t.topics.Orders()
+	now := time.Now()
+	t.book.update(requests, jobs, now)
+	t.book.lapse(now)
+	if t.book.knows(t.awaits) {
+		t.awaits = ""
+	}
+	t.busy.Store(len(t.book.requests) > 0)
+}
+
+// work does what is due until ctx ends.
+func (t *term) work(ctx context.Context) error {
+	for {
+		t.refresh()
+		if err := t.tellDue(ctx); err != nil {
+			return err
+		}
+		u, at := t.pick(time.Now(), nil)
+		t.show(u)
+		var err error
+		switch {
+		case u == nil:
+			err = t.wait(ctx, at)
+		case u.job == nil:
+			err = t.beginJob(ctx, u)
+		default:
+			err = t.step(ctx, u.job)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wait waits until a time, or until something was asked for.
+func (t *term) wait(ctx context.Context, at time.Time) error {
+	if len(t.book.jobs) == 0 {
+		t.found = nil
+		t.unwatch()
+	}
+	pause := lookAgain
+	if !at.IsZero() {
+		pause = min(pause, time.Until(at))
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.changed:
+	case <-time.After(pause):
+	}
+	return nil
+}
+
+// pick is what is to be done next, of all that can be; nil: nothing before at. Where a job is worked on already it can go on.
+func (t *term) pick(now time.Time, working *job) (next *unit, at time.Time) {
+	for _, u := range t.book.units() {
+		can, when := true, time.Time{}
+		switch {
+		case u.job == nil:
+			can, when = t.canBegin(&u, now)
+		case u.job != working:
+			can, when = t.canStep(u.job, now)
+		}
+		if can {
+			return &u, now
+		}
+		if !when.IsZero() && (at.IsZero() || when.Before(at)) {
+			at = when
+		}
+	}
+	return nil, at
+}
+
+// canBegin leaves out of a group what has to wait, and says whether anything is left.
+func (t *term) canBegin(u *unit, now time.Time) (can bool, at time.Time) {
+	if t.awaits != "" {
+		return false, time.Time{}
+	}
+	later := func(when time.Time) {
+		if at.IsZero() || when.Before(at) {
+			at = when
+		}
+	}
+	epoch := t.o.View().Topology.Epoch()
+	_, measured := t.meter.limit()
+	u.group = slices.DeleteFunc(u.group, func(r *request) bool {
+		seen, wait := r.seen.Add(viewPatience), r.epoch() > epoch
+		if !wait && !r.DryRun && u.limit == "" && !measured {
+			seen, wait = r.seen.Add(measurePatience), true
+		}
+		if !wait || !now.Before(seen) {
+			return false
+		}
+		later(minTime(seen, now.Add(time.Second)))
+		return true
+	})
+	return len(u.group) > 0, at
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// canStep says whether a job can go on, or when.
+func (t *term) canStep(j *job, now time.Time) (can bool, at time.Time) {
+	if j.run == nil {
+		j.run = newRun(j, now.Add(t.o.Settle))
+	}
+	r := j.run
+	switch {
+	case now.Before(r.hold):
+		return false, r.hold
+	case !r.started:
+		return !now.Before(r.notBefore), r.notBefore
+	}
+	nodes := t.sight(j).list()
+	if j.over(nodes) || j.ready(nodes, now) != "" {
+		return true, now
+	}
+	return false, j.wakes(nodes)
+}
+
+// sight is what a job's round is about under today's view.
+func (t *term) sight(j *job) *sight {
+	v, r := t.o.View(), j.run
+	if s := r.sight; s != nil && s.view.Topology == v.Topology && r.of == [2]int64{r.since, int64(len(j.answers))} {
+		return s
+	}
+	s := scopeOf(j.answers, j.Epoch).under(v, t.o.Pools())
+	if r.since > 0 {
+		s.only = gainsSince(v, r.since)
+	}
+	r.sight, r.of = s, [2]int64{r.since, int64(len(j.answers))}
+	return s
+}
+
+// preempted says whether a job that is worked on must let another go first, or stop.
+func (t *term) preempted(j *job) bool {
+	t.refresh()
+	u, _ := t.pick(time.Now(), j)
+	return u == nil || u.job != j
+}
+
+// beginJob writes a job down, or refuses what cannot be done.
+func (t *term) beginJob(ctx context.Context, u *unit) error {
+	v, now := t.o.View(), time.Now()
+	o := u.options()
+	limit, err := t.limit(o.MaxLoad)
+	s := scopeOf(u.group, v.Topology.Epoch()).under(v, t.o.Pools())
+	nodes := len(s.list())
+	if err == nil && nodes == 0 && u.class != gained {
+		err = fmt.Errorf("no ring record of the last %s names %s (invalidator ring show)", t.o.MaxTTL, target(u.group))
+	}
+	if err != nil || nodes == 0 {
+		for _, r := range u.group {
+			t.book.refuse(r, err)
+		}
+		return nil
+	}
+	o.Pace = max(o.Pace, 0)
+	if o.Pace == 0 {
+		o.Pace = t.o.Pace
+	}
+	if o.Refill == 0 {
+		o.Refill = int64(t.o.Refill / time.Second)
+	}
+	id := u.group[0].ID
+	for t.book.knows(id) {
+		id += "+"
+	}
+	job := replay.Job{
+		ID: id, At: now.UTC(), Worker: t.o.Worker, Scope: u.group[0].Target, Answers: ids(u.group), DryRun: u.group[0].DryRun,
+		Options: o, Epoch: v.Topology.Epoch(), Limit: limit, Parts: partsOf(o.Slices, s.share(), nodes),
+	}
+	if err := t.topics.Write(ctx, job); err != nil {
+		return fmt.Errorf("beginning a flush: %w", err)
+	}
+	t.awaits = job.ID
+	t.log.Info("a flush begins", "job", job.ID, "of", target(u.group), "answers", len(job.Answers), "nodes", nodes, "parts_a_node", job.Parts, "limit", job.Limit, "dry_run", job.DryRun)
+	return nil
+}
+
+// limit is the number of a limit; that of the nodes' counters where none is said.
+func (t *term) limit(text string) (float64, error) {
+	if text == "" {
+		limit, _ := t.meter.limit()
+		return limit, nil
+	}
+	l, err := ParseLimit(text)
+	if err != nil {
+		return 0, err
+	}
+	_, err = t.o.signalOf(l.Expr, t.meter.load)
+	return l.Max, err
+}
+
+// step does one thing of a job: it begins a round, flushes one node, or ends a round.
+func (t *term) step(ctx context.Context, j *job) error {
+	r, s := j.run, t.sight(j)
+	nodes := s.list()
+	switch {
+	case !r.started:
+		return t.beginRound(ctx, j, nodes)
+	case j.over(nodes):
+		return t.endRound(ctx, j)
+	}
+	return t.visit(ctx, j, s, j.ready(nodes, time.Now()))
+}
+
+// beginRound takes the marks, of the nodes that answer: what is filled from now on stays.
+func (t *term) beginRound(ctx context.Context, j *job, nodes []string) error {
+	r := j.run
+	r.start(time.Now(), t.o.View().Topology.Epoch())
+	t.log.Info("a round of a flush begins", "job", j.ID, "round", r.round, "nodes", len(nodes))
+	if !j.DryRun {
+		t.markAll(ctx, j, nodes)
+	}
+	return ctx.Err()
+}
+
+// endRound goes on with another one, or ends the job.
+func (t *term) endRound(ctx context.Context, j *job) error {
+	v := t.o.View()
+	if notBefore, since, more := t.o.again(j, v, time.Now()); more {
+		j.run.next(notBefore, since)
+		return nil
+	}
+	return t.finish(ctx, j)
+}

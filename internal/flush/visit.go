@@ -1,0 +1,295 @@
+package flush
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"invalidator/replay"
+	"invalidator/sink"
+)
+
+// markKey is the item whose CAS value is a mark. It expires.
+const markKey = "invalidator-flush-mark"
+
+// errRestarted says that a node's process is another than before.
+var errRestarted = errors.New("it was restarted while it was flushed: what is not done there begins anew")
+
+// markAll sets a mark on each node that answers. Where that fails the node's visit does it: what is filled until then is deleted too.
+func (t *term) markAll(ctx context.Context, j *job, nodes []string) {
+	places := make([]*place, len(nodes))
+	for i, node := range nodes {
+		places[i] = j.place(node)
+	}
+	var eg errgroup.Group
+	eg.SetLimit(askAtOnce)
+	for i, node := range nodes {
+		if places[i].done {
+			continue
+		}
+		eg.Go(func() error {
+			if st, err := t.stats(ctx, node); err == nil {
+				places[i].mark, _ = t.mark(ctx, node, st, false)
+			}
+			return nil
+		})
+	}
+	eg.Wait() // no error is returned
+}
+
+func (t *term) stats(ctx context.Context, node string) (sink.NodeStats, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	return t.o.Nodes.Stats(ctx, node)
+}
+
+func (t *term) mark(ctx context.Context, node string, st sink.NodeStats, dryRun bool) (*mark, error) {
+	m := &mark{pid: st.Pid, start: st.Start}
+	if !st.CAS || dryRun {
+		return m, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	var err error
+	if m.cas, err = t.o.Nodes.Mark(ctx, node, markKey); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *mark) of(st sink.NodeStats) bool { return m != nil && m.pid == st.Pid && m.start == st.Start }
+
+// visit is one look at a node, and what is done after it.
+type visit struct {
+	*term
+	j     *job
+	s     *sight
+	node  string
+	p     *place
+	kept  []int64 // by part: what stays
+	found []int64 // by part, of a dry run: copies
+	keys  []int64 // of them those that readers ask first
+}
+
+// visit flushes what of a node is not done, as far as one dump goes. What keeps the node from it is noted there; an error ends the term.
+func (t *term) visit(ctx context.Context, j *job, s *sight, node string) error {
+	p := j.place(node)
+	v := &visit{term: t, j: j, s: s, node: node, p: p, kept: make([]int64, j.Parts)}
+	err := v.flush(ctx)
+	var never *sink.NoDumpError
+	var fatal *fatalError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil, errors.Is(err, errPreempted):
+		return nil
+	case errors.As(err, &fatal):
+		return fatal.err
+	case errors.As(err, &never):
+		p.never = err
+		t.log.Error("a node can never be flushed as it is run: its job ends with that error when all other nodes are done", "job", j.ID, "node", node, "error", err)
+		return v.tellWaits(ctx, err.Error())
+	}
+	if errors.Is(err, errRestarted) {
+		p.mark = nil
+	}
+	news := p.why != err.Error()
+	p.putAside(time.Now(), err.Error())
+	if news {
+		t.log.Warn("a node cannot be flushed now: it is put aside, and the others go on", "job", j.ID, "node", node, "error", err, "again_in", p.pause)
+	}
+	if p.pause < asideTold {
+		return nil
+	}
+	return v.tellWaits(ctx, err.Error())
+}
+
+// asideTold is how long a node is put aside before that is told on the status topic.
+const asideTold = 4 * time.Second
+
+// errPreempted says that another job goes first, or that this one stops.
+var errPreempted = errors.New("another flush goes first")
+
+// fatalError ends a term.
+type fatalError struct{ err error }
+
+func (e *fatalError) Error() string { return e.err.Error() }
+
+func (v *visit) flush(ctx context.Context) error {
+	st, err := v.stats(ctx, v.node)
+	switch {
+	case err != nil:
+		return err
+	case st.Running:
+		v.metrics.dumps.WithLabelValues(dumpBusy).Inc()
+		return &sink.BusyError{Node: v.node}
+	}
+	if !v.j.DryRun {
+		if err := v.watch(ctx, v.j); err != nil {
+			return &fatalError{err}
+		}
+		if err := v.awaitLoad(ctx, 0); err != nil { // no dump for which nothing may be deleted
+			return err
+		}
+	}
+	if !v.p.mark.of(st) {
+		if v.p.mark, err = v.mark(ctx, v.node, st, v.j.DryRun); err != nil {
+			return fmt.Errorf("setting a mark: %w", err)
+		}
+	}
+	if err := v.o.Holds(ctx); err != nil {
+		return &fatalError{fmt.Errorf("asking whether this worker still conducts: %w", err)}
+	}
+	if err := v.dump(ctx); err != nil {
+		return err
+	}
+	if err := v.same(ctx); err != nil {
+		return err
+	}
+	if v.j.DryRun {
+		return v.count(ctx)
+	}
+	return v.delete(ctx)
+}
+
+// dump reads all that the node holds.
+func (v *visit) dump(ctx context.Context) error {
+	began, seen := time.Now(), 0
+	err := v.o.Nodes.Dump(ctx, v.node, v.taker(&seen))
+	v.metrics.dumped.Add(float64(seen))
+	v.metrics.dumps.WithLabelValues(dumpResult(err)).Inc()
+	if err == nil {
+		v.log.Info("a node was dumped", "job", v.j.ID, "node", v.node, "keys", seen, "took", time.Since(began).Round(time.Millisecond))
+	}
+	return err
+}
+
+// taker takes in what a dump shows: it never waits.
+func (v *visit) taker(seen *int) func(key []byte, cas uint64) {
+	mark, parts, dry := v.p.mark.cas, v.j.Parts, v.j.DryRun
+	if dry {
+		v.found, v.keys = make([]int64, parts), make([]int64, parts)
+	} else {
+		if v.term.found == nil {
+			v.term.found = newCandidates(v.o.Arena)
+		}
+		v.term.found.reset(v.p.next, parts)
+	}
+	return func(key []byte, cas uint64) {
+		*seen++
+		if len(key) > 255 || !v.s.has(v.node, key) {
+			return
+		}
+		r := rankOf(key, parts)
+		switch {
+		case dry:
+			v.found[r.part()]++
+			if v.s.primaryCopy(v.node, key) {
+				v.keys[r.part()]++
+			}
+		case mark == 0:
+			cas = 0
+			fallthrough
+		case cas <= mark:
+			if v.term.found.wants(r) {
+				v.term.found.add(r, cas, key)
+			}
+		default: // it was filled since the mark
+			v.kept[r.part()]++
+		}
+	}
+}
+
+// same says whether the node's process is the one of the mark.
+func (v *visit) same(ctx context.Context) error {
+	st, err := v.stats(ctx, v.node)
+	if err == nil && !v.p.mark.of(st) {
+		return errRestarted
+	}
+	return err
+}
+
+// count tells what a dry run has found.
+func (v *visit) count(ctx context.Context) error {
+	for part, n := range v.found {
+		if n == 0 && part != v.j.Parts-1 {
+			continue
+		}
+		done := tally{keys: v.keys[part], copies: n}
+		v.j.run.add(done)
+		if n > 0 {
+			v.j.run.parts++
+		}
+		if err := v.tellPart(ctx, part, done, true); err != nil {
+			return err
+		}
+	}
+	v.p.done = true
+	return nil
+}
+
+// delete deletes what the dump has shown, part by part.
+func (v *visit) delete(ctx context.Context) error {
+	found := v.term.found
+	found.sort()
+	for part := range found.parts() {
+		if err := v.deletePart(ctx, part, found.part(part)); err != nil {
+			return err
+		}
+	}
+	v.p.next, v.p.pause, v.p.why = found.upto+1, 0, ""
+	v.p.done = v.p.next.part() >= v.j.Parts
+	return nil
+}
+
+// deletePart deletes a part, or the beginning of one of which the rest found no room, once the load allows it. Parts are done in order, so that one in which nothing is need not be
+// told, but for a node's last one.
+func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
+	r, whole := v.j.run, v.term.found.whole(part)
+	var done tally
+	if len(list) > 0 {
+		if err := v.awaitLoad(ctx, len(list)); err != nil {
+			return err
+		}
+		var err error
+		if done, err = v.send(ctx, part, list); err != nil {
+			return err
+		}
+		if err := v.same(ctx); err != nil {
+			return err
+		}
+		r.parts++
+		r.ended = time.Now()
+	}
+	if whole {
+		done.kept += v.kept[part]
+	}
+	r.add(done)
+	if !whole || len(list) == 0 && part < v.j.Parts-1 {
+		return nil
+	}
+	v.p.next = firstOf(part + 1)
+	return v.tellPart(ctx, part, done, true)
+}
+
+// tellPart tells how far a part of a node is.
+func (v *visit) tellPart(ctx context.Context, part int, t tally, done bool) error {
+	return v.tell(ctx, part, replay.Progress{Keys: t.keys, Copies: t.copies, Kept: t.kept, Done: done})
+}
+
+// tellWaits tells why the node does not go on.
+func (v *visit) tellWaits(ctx context.Context, why string) error {
+	return v.tell(ctx, min(v.p.next.part(), v.j.Parts-1), replay.Progress{Waits: why})
+}
+
+func (v *visit) tell(ctx context.Context, part int, p replay.Progress) error {
+	p.ID, p.At, p.Worker = v.j.ID, time.Now().UTC(), v.o.Worker
+	p.Part, p.Node, p.Round, p.Epoch = &replay.Part{N: part, Of: v.j.Parts}, v.node, v.j.run.round, v.s.view.Topology.Epoch()
+	if err := v.topics.Write(ctx, p); err != nil {
+		return &fatalError{fmt.Errorf("telling how far a flush is: %w", err)}
+	}
+	return nil
+}
