@@ -32,6 +32,8 @@ const (
 	DefaultWindow      = 30 * time.Second
 	DefaultStormRows   = 10_000
 	DefaultStormPace   = 5_000
+	DefaultFlushPace   = 10_000
+	DefaultFlushRefill = 10 * time.Second
 )
 
 func (c *Config) setDefaults(dir string) {
@@ -54,6 +56,8 @@ func (c *Config) setDefaults(dir string) {
 	}
 	def(&c.Mappings.Dir, "mappings.d")
 	def(&c.Replay.Window, DefaultWindow)
+	def(&c.Replay.Flush.Pace, DefaultFlushPace)
+	def(&c.Replay.Flush.Refill, DefaultFlushRefill)
 	if c.Storm.Rows == nil {
 		rows := DefaultStormRows
 		c.Storm.Rows = &rows
@@ -128,7 +132,7 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	for _, n := range []struct {
 		path  string
 		value int
-	}{{"storm.rows", *c.Storm.Rows}, {"storm.rate", c.Storm.Rate}, {"storm.pace", c.Storm.Pace}} {
+	}{{"storm.rows", *c.Storm.Rows}, {"storm.rate", c.Storm.Rate}, {"storm.pace", c.Storm.Pace}, {"replay.flush.pace", c.Replay.Flush.Pace}} {
 		if n.value < 0 {
 			add(n.path, "%s is %d (it must not be below zero)", n.path, n.value)
 		}
@@ -161,10 +165,16 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	for _, d := range []struct {
 		path  string
 		value time.Duration
-	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.ring.lag", c.Cache.Ring.Lag}, {"cache.node", c.Cache.Node.Timeout}, {"cache.node", c.Cache.Node.MaxLag}, {"replay.window", c.Replay.Window}} {
+	}{{"cache.max_ttl", c.Cache.MaxTTL}, {"cache.settle", c.Cache.Settle}, {"cache.ring.lag", c.Cache.Ring.Lag}, {"cache.node", c.Cache.Node.Timeout}, {"cache.node", c.Cache.Node.MaxLag}, {"replay.window", c.Replay.Window}, {"replay.flush.refill", c.Replay.Flush.Refill}} {
 		if d.value < 0 {
 			add(d.path, "a duration of %s is negative", d.value)
 		}
+	}
+	if f := c.Replay.Flush; f.Refill%time.Second != 0 {
+		add("replay.flush.refill", "refill is %s (whole seconds, such as 10s)", f.Refill)
+	}
+	if at, err := url.Parse(c.Replay.Flush.Prometheus); c.Replay.Flush.Prometheus != "" && (err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "") {
+		add("replay.flush.prometheus", "prometheus %q is no URL (write http://host:9090)", c.Replay.Flush.Prometheus)
 	}
 	switch a := c.Admin; {
 	case a.Token.Reveal() != "" && a.Listen == "":

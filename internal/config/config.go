@@ -145,6 +145,14 @@ type Registry struct {
 // Replay bounds replays.
 type Replay struct {
 	Window time.Duration `yaml:"window"` // what a promotion replays; default 30s
+	Flush  Flush         `yaml:"flush"`
+}
+
+// Flush is how flushes go where who asks for one does not say it.
+type Flush struct {
+	Prometheus string        `yaml:"prometheus"` // where a load is asked for that is a PromQL expression: http://host:9090; default: nowhere, so such a flush is refused
+	Pace       int           `yaml:"pace"`       // copies that are deleted a second, of all nodes together; default 10000
+	Refill     time.Duration `yaml:"refill"`     // for which the load must be below its limit before the next part begins; whole seconds; default 10s
 }
 
 // Storm says what is too much of a pool at once, and at what pace it is deleted then, where the pool's mapping file does not say it. It is of all

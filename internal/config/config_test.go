@@ -45,7 +45,7 @@ func TestExampleStatesDefaults(t *testing.T) {
 	}
 	var spelled strings.Builder
 	for l := range strings.Lines(string(data)) {
-		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "owed_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:", "storm:", "  rows:", "  rate:", "  pace:"} {
+		for _, d := range []string{"group:", "instance_id:", "topic_prefix:", "replication:", "partitions:", "max_ttl:", "settle:", "key:", "hot_prefix:", "owed_prefix:", "protocol:", "node:", "  connections:", "  queue:", "  timeout:", "server_id:", "max_record:", "on_gap:", "standby:", "heartbeat:", "allow_partial:", "first_start: earliest", "publication:", "slot:", "replay:", "window:", "  flush:", "    pace:", "    refill:", "storm:", "  rows:", "  rate:", "  pace:"} {
 			if strings.Contains(l, "# "+d) && strings.HasPrefix(strings.TrimSpace(l), "# ") {
 				l = strings.Replace(l, "# ", "", 1)
 				break
@@ -111,6 +111,10 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"too many replicas", "kafka:\n  replication: 70000\n", "c.yaml:2: replication is 70000"},
 		{"a size beyond all memory", "cache:\n  node: {queue: 9999999999999GiB}\n", `"9999999999999GiB" is not a size`},
 		{"an unclosed group", "sources:\n  - {name: s, topics: {pattern: 'a)|(b'}, first_start: latest}\n", `c.yaml:2: source s: topics.pattern "a)|(b"`},
+		{"a flush at no pace", "replay:\n  flush: {pace: -1}\n", "c.yaml:2: replay.flush.pace is -1 (it must not be below zero)"},
+		{"a refill of parts of a second", "replay:\n  flush: {refill: 1500ms}\n", "c.yaml:2: refill is 1.5s (whole seconds, such as 10s)"},
+		{"a refill backwards", "replay:\n  flush: {refill: -1s}\n", "c.yaml:2: a duration of -1s is negative"},
+		{"a prometheus that is no URL", "replay:\n  flush: {prometheus: 'prometheus:9090'}\n", `c.yaml:2: prometheus "prometheus:9090" is no URL (write http://host:9090)`},
 		{"a token for nobody", "admin: {token: t}\n", "c.yaml:1: token is set and listen is not"},
 		{"remote without a token", "admin: {listen: 'a:1', remote: true}\n", "c.yaml:1: remote is set and token is not"},
 		{"tab", "kafka:\n\tgroup: a\n", "c.yaml:2: found character that cannot start any token"},
