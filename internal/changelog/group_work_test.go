@@ -1,6 +1,7 @@
 package changelog_test
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -95,6 +96,42 @@ func TestWorkIsClaimedOnce(t *testing.T) {
 		if _, ok := offsets.Lookup(g.cluster.Names.Work, 0); ok {
 			t.Error("work is committed")
 		}
+	})
+}
+
+// Who was stopped for longer than a session thinks that its work is its own, and asks the broker.
+func TestWhoWasStoppedHoldsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		work := changelog.WorkPartition("flush")
+		first, second := &claims{}, &claims{}
+		l := g.line(t)
+		leave := g.join(g.c, l.on, first.on)
+		stopped := g.group
+		g.await(t, "all work", func() bool { return len(first.now()) == changelog.WorkPartitions })
+		must(t, stopped.HoldsWork(t.Context(), work))
+		if err := stopped.HoldsWork(t.Context(), changelog.WorkPartitions); !errors.Is(err, changelog.ErrNotOurs) {
+			t.Errorf("a partition that there is not: %v", err)
+		}
+		l.freeze()
+		if err := stopped.HoldsWork(t.Context(), work); err == nil || errors.Is(err, changelog.ErrNotOurs) {
+			t.Errorf("while nothing answers: %v", err)
+		}
+		leaveSecond := g.join(newFakeConsumer(), second.on)
+		g.await(t, "all work at the second", func() bool { return len(second.now()) == changelog.WorkPartitions })
+		must(t, g.group.HoldsWork(t.Context(), work))
+		if len(first.now()) == 0 {
+			t.Fatal("the first has heard of it already")
+		}
+		l.thaw()
+		for range 100 { // until the first is a member again, and holds its part
+			if first, second := stopped.HoldsWork(t.Context(), work), g.group.HoldsWork(t.Context(), work); first == nil && second == nil {
+				t.Fatal("both hold it")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		leaveSecond()
+		leave()
 	})
 }
 
