@@ -40,7 +40,7 @@ type Result struct {
 	At     time.Time `json:"at"`
 	Worker string    `json:"worker"`
 	Error  string    `json:"error,omitempty"` // why it was not done, or not to its end
-	Clean  bool      `json:"clean"`           // all that was asked for was done: no error, nothing lost, nothing left
+	Clean  bool      `json:"clean"`           // all that was asked for was done, or is owed by a node or a pool: no error, nothing lost
 	Keys   int64     `json:"keys"`
 	Copies int64     `json:"copies"`
 	Owed   int64     `json:"owed,omitempty"` // as Progress has them

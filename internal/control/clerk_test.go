@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -279,11 +280,12 @@ func TestCancels(t *testing.T) {
 		w := r.worker("w1")
 		r.ask("before")
 		r.cancel("before")
+		r.control("before", r.planned("before")) // by a clerk that had not seen it
 		r.ask("after")
 		looks(1)
 		w.office(true)
 		looks(3)
-		if got := w.orders(first, pipeline.ControlMark{}); !slices.Equal(got, []string{"after"}) || len(r.plans()) != 1 {
+		if got := w.orders(first, pipeline.ControlMark{}); !slices.Equal(got, []string{"after"}) || len(r.plans()) != 2 {
 			t.Fatalf("acted on are %q", got)
 		}
 		r.progress("after", func(p *replay.Progress) { p.Done = false })
@@ -449,4 +451,19 @@ func TestClerkWaitsForBrokers(t *testing.T) {
 			t.Errorf("%d plans", n)
 		}
 	})
+}
+
+// The end of what was planned, or cancelled, long ago is not told: it may have been, where nothing remembers it.
+func TestOldNews(t *testing.T) {
+	s := NewState()
+	now := time.Now()
+	add := func(r replay.Record, at time.Time) { s.mu.add(r, int64(len(s.mu.ids)+len(s.mu.plans)), at) }
+	for id, at := range map[string]time.Time{"old": now.Add(-oldNews - time.Hour), "new": now.Add(-oldNews + time.Hour)} {
+		add(replay.Plan{ID: id}, at)
+		add(replay.Request{ID: "c" + id, Action: replay.Replay}, at)
+		add(replay.Request{ID: "cancel " + id, Action: replay.Cancel, Of: "c" + id}, at)
+	}
+	if got := slices.Sorted(maps.Keys(s.replays(now.Add(-oldNews)))); !slices.Equal(got, []string{"cnew", "new"}) {
+		t.Errorf("told are %q", got)
+	}
 }

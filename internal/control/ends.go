@@ -21,6 +21,9 @@ const (
 	lateSaid = 10 * time.Second
 	// goneFor is how long a topic must have been missing before nothing is to be done there any more.
 	goneFor = time.Minute
+	// oldNews is how old a plan may be whose end is still told. The log of then is gone, and so may be the result that somebody told: the status topic has more
+	// records, and loses its oldest ones sooner than the control topic.
+	oldNews = 7 * 24 * time.Hour
 	// before is how much before a plan the status topic is read for what is told of it: clocks of two brokers differ.
 	before = time.Minute
 )
@@ -63,7 +66,7 @@ func (e *ends) letGo() {
 
 // turn tells of the replays that have ended.
 func (e *ends) turn(ctx context.Context) error {
-	all := e.opts.State.replays()
+	all := e.opts.State.replays(time.Now().Add(-oldNews))
 	maps.DeleteFunc(e.told, func(id string, _ bool) bool { return all[id] == nil })
 	maps.DeleteFunc(e.open, func(id string, _ *ending) bool { return all[id] == nil })
 	for id, now := range all {

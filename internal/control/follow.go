@@ -122,8 +122,10 @@ func (f *Follower) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plans := f.opts.State.take(f.read(came), f.tail, began, anew)
-	if !plans && time.Since(f.asked) < idsEvery {
+	if f.opts.State.take(f.read(came), f.tail, began, anew) {
+		f.asked = time.Time{}
+	}
+	if time.Since(f.asked) < idsEvery {
 		return nil
 	}
 	ids, err := topicIDs(ctx, f.tail.adm, f.opts.State.topics()...)

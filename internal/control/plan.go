@@ -84,7 +84,3 @@ func refusal(r *replay.Request, known Known, now time.Time) string {
 	}
 	return ""
 }
-
-// Refuse says why a replay would be refused, as far as that can be told without the log: a target that nobody knows, a window in the future. Empty: it is not
-// known to be.
-func Refuse(r replay.Request, known Known) string { return refusal(&r, known, time.Now()) }

@@ -236,18 +236,18 @@ func (s *State) unplanned() (all []Asked) {
 	return all
 }
 
-// replays are those that have a plan that counts, or were cancelled before, by id.
-func (s *State) replays() map[string]*ending {
+// replays are those that have a plan that counts, or were cancelled before, since a time, by id.
+func (s *State) replays(since time.Time) map[string]*ending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := map[string]*ending{}
 	for _, p := range s.mu.plans {
-		if s.mu.counts(p) {
+		if s.mu.counts(p) && p.Taken.After(since) {
 			all[p.ID] = &ending{at: p.Taken, plan: p, cancel: s.mu.cancelOf(p.ID), done: map[changelog.Partition]bool{}}
 		}
 	}
 	for _, a := range s.mu.requests {
-		if c := s.mu.cancelOf(a.ID); a.Action == replay.Replay && c != nil && all[a.ID] == nil {
+		if c := s.mu.cancelOf(a.ID); a.Action == replay.Replay && c != nil && c.Taken.After(since) && all[a.ID] == nil {
 			all[a.ID] = &ending{at: c.Taken, cancel: c}
 		}
 	}
