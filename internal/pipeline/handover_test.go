@@ -144,6 +144,7 @@ func TestRegistryThatWentBack(t *testing.T) {
 				v := view(t, strings.Replace(plainRing, `"epoch":7`, `"epoch":9`, 1), nil)
 				v.Hot = sink.NewHotKeys(51, nil)
 				r.views.store(v)
+				r.pass(time.Minute)
 				r.wantDebts(t) // a ring that is no less does not name it
 				if n := len(r.nodes.probes["n9"]); n != 1 {
 					t.Errorf("the node that left was asked %d times", n)

@@ -174,28 +174,39 @@ func (r *hotRound) Acked(c sink.Copy, err error) {
 
 // await waits until a node answers, or is of no ring any more.
 func (h *hotWork) await(ctx context.Context, node string) error {
-	answered := make(answer)
-	h.w.opts.Deleter.Probe(node, answered)
+	var answered hotAnswer // nil: it is not asked
 	for {
 		changed := h.w.opts.Snapshots.Changed()
 		if !h.w.opts.Snapshots.Current().View.Topology.Names(node) {
 			return nil
 		}
+		if answered == nil {
+			answered = make(hotAnswer, 1)
+			h.w.opts.Deleter.Probe(node, answered)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-answered:
-			return nil
+		case err := <-answered:
+			if err == nil {
+				return nil
+			}
+			answered = nil // the client has seen a view in which nothing names the node
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-changed:
+			}
 		case <-changed:
 		}
 	}
 }
 
-// answer is closed when a node answers.
-type answer chan struct{}
+// hotAnswer takes what comes of asking a node, once.
+type hotAnswer chan error
 
 // Acked implements sink.Waiter.
-func (a answer) Acked(sink.Copy, error) { close(a) }
+func (a hotAnswer) Acked(_ sink.Copy, err error) { a <- err }
 
 // hotSight is what a partition has seen of the hot keys; its goroutine's own.
 type hotSight struct {

@@ -16,7 +16,9 @@ import (
 // hotter has the registry say that these keys are hot, at a revision.
 func (r *rig) hotter(t *testing.T, revision int64, entries map[string]sink.HotEntry) {
 	t.Helper()
-	r.views.store(&registry.View{Topology: r.views.View().Topology, Hot: sink.NewHotKeysOf(revision, revision, entries)})
+	v := *r.views.View()
+	v.Hot = sink.NewHotKeysOf(revision, revision, entries)
+	r.views.store(&v)
 }
 
 func hotEntry(copies int, revision int64) sink.HotEntry {

@@ -92,7 +92,9 @@ func (j *journal) lineAt(at int64, s *Snapshot) *JournalLine {
 		p.lines = append(p.lines, &JournalLine{At: at, Epoch: id.epoch, HotRevision: id.revision, Mappings: id.mappings})
 	}
 	l := p.lines[i]
-	l.Confirmed = max(l.Confirmed, unixSeconds(s.View.Confirmed))
+	if !s.View.Local { // what a file held says nothing of the clients' hosts
+		l.Confirmed = max(l.Confirmed, unixSeconds(s.View.Confirmed))
+	}
 	j.mu.line, j.mu.under, j.mu.latest = l, s, at
 	return l
 }
@@ -262,6 +264,41 @@ func (j *journal) greatest() (epoch, revision int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.mu.epoch, j.mu.revision
+}
+
+// issuesUnder notes that nothing is issued under a lower epoch from now on, here or by a next owner.
+func (j *journal) issuesUnder(epoch int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if epoch > j.mu.epoch {
+		j.mu.epoch = epoch
+		j.revision.Add(1)
+	}
+}
+
+// last is the time of the latest line; zero: there is none.
+func (j *journal) last() (at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for l := range j.all() {
+		if t := time.Unix(l.At, 0); t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// confirmed is the latest moment at which the registry is known to have held a record of an epoch of at most a, by who issued anything under one. Zero: there
+// is none.
+func (j *journal) confirmed(a int64) (at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for l := range j.all() {
+		if l.Epoch <= a && l.Confirmed > 0 && l.Confirmed > at.Unix() {
+			at = time.Unix(l.Confirmed, 0)
+		}
+	}
+	return at
 }
 
 // lowest is the lowest offset of which anything was issued, or had its last acknowledgement, at since or later.

@@ -249,6 +249,15 @@ func (l *ledger) answered(node string, next int64) {
 	}
 }
 
+// unasked says that nobody waits for a node's answer any more.
+func (l *ledger) unasked(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.mu.debts[debtID{KindNode, node}]; d != nil {
+		d.probing = false
+	}
+}
+
 // closeAt closes a debt of any kind: offsets from next on are not in it.
 func (l *ledger) closeAt(kind, name string, next int64) {
 	l.mu.Lock()

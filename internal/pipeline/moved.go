@@ -32,13 +32,8 @@ func epochName(a, b int64) string { return fmt.Sprintf("%d-%d", a, b) }
 
 // movesBetween compares the records that a view has from epoch a to epoch b.
 func movesBetween(v *registry.View, a, b int64) *epochMoves {
-	var records []*sink.Record
-	for _, s := range v.Sights {
-		if e := s.Record.Epoch; a <= e && e <= b {
-			records = append(records, s.Record)
-		}
-	}
-	return &epochMoves{all: int64(len(records)) != b-a+1, Moves: sink.NewMoves(records)}
+	records, whole := v.Between(a, b)
+	return &epochMoves{all: !whole, Moves: sink.NewMoves(records)}
 }
 
 // movesCache keeps what moved under one topology: all partitions of a worker ask for the same.

@@ -51,6 +51,7 @@ type partition struct {
 	result  mapping.Result
 	retry   time.Time     // no record is taken before: the first that waits could not be decoded
 	pause   time.Duration // between the last two tries
+	asks    time.Time     // when nodes are asked again that nobody named; zero: there are none
 	waits   waiting
 	passes  passes
 	sorter  sorter
@@ -78,7 +79,7 @@ type partition struct {
 		sync.Mutex
 		pending []changelog.Record
 		bytes   int      // of pending
-		answers []string // nodes that answered a probe
+		answers []answer // to probes
 	}
 }
 
@@ -179,6 +180,9 @@ func (p *partition) idle() time.Duration {
 	d := p.live.idle(time.Hour)
 	if !p.retry.IsZero() && !p.closed() { // what opens it rouses the partition
 		d = min(d, time.Until(p.retry))
+	}
+	if !p.asks.IsZero() {
+		d = min(d, time.Until(p.asks))
 	}
 	return p.reportsIdle(min(d, p.passesIdle()))
 }
@@ -318,14 +322,27 @@ func (p *partition) hear() {
 	answers := p.mu.answers
 	p.mu.answers = nil
 	p.mu.Unlock()
-	for _, node := range answers {
-		p.ledger.answered(node, p.live.window.next)
+	for _, a := range answers {
+		if a.err == nil {
+			p.ledger.answered(a.node, p.live.window.next)
+			continue
+		}
+		p.ledger.unasked(a.node) // the client knows no record that names it: ours may be newer
+		p.asks = time.Now().Add(retryMax)
+	}
+	if !p.asks.IsZero() && !time.Now().Before(p.asks) {
+		p.asks = time.Time{}
+		p.ask(p.ledger.toAsk()...)
 	}
 }
 
-// owe puts what a node misses of offset in its debt. It is called from any goroutine, before the copy counts as done.
+// owe puts what a node misses of offset in its debt. It is called from any goroutine, before the copy counts as done. Of a node that no record names any
+// more, what it held has expired.
 func (p *partition) owe(node string, offset int64, lane sink.Lane) {
 	now, s := time.Now(), p.w.opts.Snapshots.Current()
+	if !s.View.Topology.Names(node) && p.sees(s.View) {
+		return
+	}
 	p.journal.note(now, s, lane, offset)
 	if p.ledger.owe(node, offset, now, s) {
 		p.ask(node)
@@ -339,13 +356,19 @@ func (p *partition) ask(nodes ...string) {
 	}
 }
 
+// answer is what came of asking a node; an error says that it is not asked any more.
+type answer struct {
+	node string
+	err  error
+}
+
 // prober hands a node's answer to the partition's goroutine.
 type prober struct{ p *partition }
 
 // Acked implements sink.Waiter.
-func (a prober) Acked(c sink.Copy, _ error) {
+func (a prober) Acked(c sink.Copy, err error) {
 	a.p.mu.Lock()
-	a.p.mu.answers = append(a.p.mu.answers, c.Node)
+	a.p.mu.answers = append(a.p.mu.answers, answer{c.Node, err})
 	a.p.mu.Unlock()
 	rouse(a.p.wake)
 }

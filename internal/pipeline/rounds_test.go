@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"invalidator/internal/changelog"
-	"invalidator/sink/registry"
 )
 
 // DELIVERY 5: one round is enough for what is old on the live path, unless somebody carries values from copy to copy.
@@ -76,7 +75,7 @@ func TestLateChangeWhileCarryingEnds(t *testing.T) {
 func carried(r *rig, t *testing.T, ago time.Duration) {
 	v := view(t, plainRing, nil)
 	v.Carried = time.Now().Add(ago - settle)
-	r.views.store(&registry.View{Topology: v.Topology, Hot: v.Hot, Carried: v.Carried})
+	r.views.store(v)
 }
 
 // A record that is old when it is taken may wait for room at its nodes: a backlog is read faster than they delete.

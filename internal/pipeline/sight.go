@@ -24,7 +24,7 @@ func (p *partition) begin(ctx context.Context) bool {
 	if p.fresh {
 		p.hot.seen = v.Hot
 		p.hot.acted.Store(v.Hot.Revision())
-		p.onEpochs(epochsOf(v))
+		p.ring.epochs = v.Epochs()
 	}
 	p.forget(v) // before their nodes are asked: nobody answers
 	p.ask(p.ledger.toAsk()...)

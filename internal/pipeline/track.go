@@ -72,6 +72,9 @@ func (t *track) advance(ctx context.Context, acked []*change) {
 		t.p.journal.note(now, today, c.lane, c.offset)
 		t.p.w.observe(c, now)
 		c.rounds = max(c.rounds, rounds)
+		if c.under != today.View.Topology { // it may have passed by who owns the key now
+			c.rounds = max(c.rounds, c.round+1)
+		}
 		switch {
 		case c.round < c.rounds && !t.enough(c, today):
 			t.later.push(c)
@@ -86,7 +89,7 @@ func (t *track) advance(ctx context.Context, acked []*change) {
 // enough reports whether one round was: it was issued so long after the change that no reader can have read the old row and still be
 // about to fill, and nobody has carried values from copy to copy since.
 func (t *track) enough(c *change, today *Snapshot) bool {
-	if !c.late || c.round != 1 || c.rounds != plainRounds || today.View.Carrying(c.issued, t.p.w.opts.Settle) {
+	if !c.late || c.round != 1 || c.rounds != plainRounds || c.under != today.View.Topology || today.View.Carrying(c.issued, t.p.w.opts.Settle) {
 		return false
 	}
 	t.p.w.metrics.late.Inc()

@@ -10,7 +10,8 @@ import (
 // not wait.
 //
 // A replica has a copier that may be late: a value that its primary took before a delete may reach it after the delete that it lost, or
-// after the one that it had. So all partitions owe it what was issued in the time before, also where no delete of theirs was lost.
+// after the one that it had. And what a primary acknowledged just before it died may not have reached its replica, which is promoted later. So all
+// partitions owe a node what was issued in the time before, also where no delete of theirs was lost.
 func (w *Worker) NodeTurned(node string, on bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -21,14 +22,18 @@ func (w *Worker) NodeTurned(node string, on bool) {
 	}
 	w.mu.Unlock()
 	for _, p := range w.all() { // one that is assigned in between has it from mu.off too
-		p.turned(node, now)
+		p.turned(node, on, now)
 	}
 }
 
-// turned opens a replica's debt of what was issued shortly before at, or later.
-func (p *partition) turned(node string, at time.Time) {
-	if !p.w.opts.Snapshots.Current().View.Topology.IsReplica(node) {
+// turned opens a node's debt of what was issued shortly before at, or later. One that is back has nothing to fear but a copier.
+func (p *partition) turned(node string, on bool, at time.Time) {
+	t := p.w.opts.Snapshots.Current().View.Topology
+	if !t.Names(node) || on && !t.IsReplica(node) {
 		return
+	}
+	if !on && !p.restored.IsZero() && p.restored.Before(at) && !p.w.heardSince(node, p.began) { // it may have died when the last owner did, and nobody saw that
+		at = p.restored
 	}
 	if offset, any := p.journal.lowest(at.Add(-p.w.opts.Window)); any {
 		p.owe(node, offset, sink.Debts)

@@ -84,6 +84,8 @@ type Options struct {
 
 	// Shares says over how many partitions of the log the changes of a pool are spread. Any goroutine may ask, for every change. Nil: one.
 	Shares func(pool string) int
+	// RingFlusher has flushed what a change of the ring makes stale and no row gives. Nil: nobody does.
+	RingFlusher RingFlusher
 	// Orders are the replays by hand. Nil: there are none.
 	Orders Orders
 	// Progress is told how far what is done again has come, when that begins, each 2 s while it moves, and when it is done. From partitions' goroutines; must
@@ -132,6 +134,8 @@ type Worker struct {
 	replaySlots *slots  // of replays by hand
 	moving      *budget // changes of passes that a change of the ring made necessary
 	moves       movesCache
+	confirmed   heldEpochs
+	ears        ears
 
 	standing *standing
 	running  running
@@ -172,7 +176,7 @@ func New(opts Options) (*Worker, error) {
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
 		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading),
-		epochSlots: newSlots(maxEpochReading), replaySlots: newSlots(maxReplayReading), moving: newBudget(maxPassesFlight)}
+		epochSlots: newSlots(maxEpochReading), replaySlots: newSlots(maxReplayReading), moving: newBudget(maxPassesFlight), confirmed: heldEpochs{keep: opts.MaxTTL, at: map[int64]time.Time{}}, ears: newEars()}
 	w.standing = &standing{w: w, by: map[debtID]map[*partition]struct{}{}}
 	w.held.Store(&held{})
 	w.hot = newHotWork(w)
@@ -226,7 +230,7 @@ func (w *Worker) Assign(id changelog.Partition, start int64, was changelog.Resto
 	off := maps.Clone(w.mu.off)
 	w.mu.Unlock()
 	for node, since := range off {
-		p.turned(node, since)
+		p.turned(node, false, since)
 	}
 	go p.run(ctx) // waited for by stop
 	w.log.Debug("partition assigned", "topic", id.Topic, "partition", id.Number, "start", start)

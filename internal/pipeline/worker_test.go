@@ -305,6 +305,7 @@ type rig struct {
 	flusher   *fakeFlusher
 	past      *fakeLog
 	archive   *fakeArchive
+	pages     pageBook // of the journal
 }
 
 const plainRing = `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[{"addr":"n2:1","zone":"b"}]}]}`
