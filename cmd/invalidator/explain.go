@@ -378,7 +378,11 @@ func (c explainCmd) print(w io.Writer, out explained) error {
 }
 
 func printKey(b *strings.Builder, mark string, k explainedKey) {
-	fmt.Fprintf(b, "  %s%s %-32s %s, mapping %s: %s\n", mark, k.Action, sink.Show(k.Key), k.Team, k.Mapping, k.Template)
+	from := fmt.Sprintf("%s, mapping %s: %s", k.Team, k.Mapping, k.Template)
+	if k.Mapping == "" { // somebody sent it
+		from = strings.TrimPrefix(k.Team+": "+k.Template, ": ")
+	}
+	fmt.Fprintf(b, "  %s%s %-32s %s\n", mark, k.Action, sink.Show(k.Key), from)
 	for _, cp := range k.Copies {
 		fmt.Fprintf(b, "      %-21s %s\n", cp.Node, sink.Show(cp.Key))
 	}
@@ -396,6 +400,8 @@ func opName(op string) string {
 		return "truncate"
 	case "m":
 		return "message"
+	case "k":
+		return "keys"
 	case "r":
 		return "snapshot row"
 	case "x":

@@ -103,6 +103,16 @@ func TestInvalidateCommand(t *testing.T) {
 	}
 }
 
+// What was sent is explained like any change.
+func TestExplainKeys(t *testing.T) {
+	b := newSentBench(t)
+	b.invalidate(0, "1 key", "", "", "user:1")
+	code, stdout, stderr := invalidator(t, "", "explain", "--config", b.config, "--mappings", "testdata/mappings", "--topic", b.names.Keys, "--since", "1h")
+	if code != 0 || !strings.Contains(stdout, ": keys\n  delete user:1 ") || !strings.HasSuffix(stdout, " a key that was sent\n") {
+		t.Errorf("exit %d, %s%s", code, stdout, stderr)
+	}
+}
+
 // While something is wrong with any key none is written, and what is wrong is named by its line.
 func TestInvalidateRefuses(t *testing.T) {
 	b := newSentBench(t)

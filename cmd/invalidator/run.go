@@ -77,7 +77,7 @@ func dryForPeople(w io.Writer, x any) error {
 		}
 		from := x.Team + "/" + x.Mapping
 		if x.Mapping == "" {
-			from = "a message"
+			from = x.Template // somebody sent it
 		}
 		fmt.Fprintf(&b, "would %s %s  %s\n", x.Action, p.Bold(plain(x.Key)), p.Faint(fmt.Sprintf("on %s, by %s, for %s/%d at %d",
 			strings.Join(copies, ", "), from, x.Topic, x.Partition, x.Offset)))

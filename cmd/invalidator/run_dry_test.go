@@ -44,7 +44,7 @@ func TestDryRunForPeople(t *testing.T) {
 	for _, x := range []any{
 		app.DrySample{At: at, Pool: "user", Key: "user:1", Copies: []app.DryCopy{{Node: "a:1", Key: "user:1"}, {Node: "b:1", Key: "user:1#2"}}, Team: "profiles", Mapping: "user",
 			Action: "delete", Topic: "shop.shop.users", Partition: 3, Offset: 17},
-		app.DrySample{Pool: "feed", Key: "feed:\x1b[2J", Copies: []app.DryCopy{}, Action: "stale", Topic: "shop.message"},
+		app.DrySample{Pool: "feed", Key: "feed:\x1b[2J", Copies: []app.DryCopy{}, Template: "a logical message", Action: "stale", Topic: "shop.message"},
 		app.DrySummary{At: at.Add(70 * time.Second), Since: at, Changes: 1, Keys: 1200, Copies: 1, Parked: 2,
 			Pools: []app.DryTally{{Name: "user", Keys: 1000, Copies: 2000}, {Name: "feed", Keys: 200, Copies: 1}}, Nodes: []app.DryTally{{Name: "a:1", Keys: 5, Copies: 7}}},
 		app.DrySummary{At: at, Since: at, Final: true},
@@ -54,7 +54,7 @@ func TestDryRunForPeople(t *testing.T) {
 		}
 	}
 	want := `would delete user:1  on a:1, b:1=user:1#2, by profiles/user, for shop.shop.users/3 at 17
-would stale "feed:\x1b[2J"  on , by a message, for shop.message/0 at 0
+would stale "feed:\x1b[2J"  on , by a logical message, for shop.message/0 at 0
 
 so far, after 1m: 1 change, 1200 keys, 1 copy; no node was touched
 POOL  KEYS  COPIES
