@@ -15,6 +15,7 @@ import (
 	"invalidator/cdc/envelope"
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
+	"invalidator/internal/flush"
 	"invalidator/internal/obs"
 	"invalidator/internal/pipeline"
 	"invalidator/mapping"
@@ -37,7 +38,8 @@ type Worker struct {
 	Wrap       func(sink.Deleter) sink.Deleter
 	WrapMapper func(mapping.Mapper) mapping.Mapper
 
-	off func() []NodeOff // the nodes that are off now
+	off   func() []NodeOff // the nodes that are off now
+	nodes flush.Nodes      // for what is flushed there
 }
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
@@ -82,7 +84,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	client := memcache.New(nodes, w.Log)
-	w.off = func() []NodeOff { return nodesOff(client) }
+	w.off, w.nodes = func() []NodeOff { return nodesOff(client) }, client
 	if err := w.Registry.Register(nodeCollector{client}); err != nil {
 		return fmt.Errorf("registering metrics of nodes: %w", err)
 	}
@@ -219,6 +221,13 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	opts.Orders, opts.Progress = asked.state, asked.told.add
+	var group *changelog.Group
+	flushes, err := w.newFlushes(self.name, flushTopics{kafka, names, requests, asked.state}, w.nodes, ring, func() *mapping.Set { return mappings.today().set },
+		func(ctx context.Context, work int32) error { return group.HoldsWork(ctx, work) })
+	if err != nil {
+		return err
+	}
+	opts.RingFlusher = flushes.ring
 	worker, err := pipeline.New(opts)
 	if err != nil {
 		return err
@@ -238,6 +247,11 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	defer stopSums()
+	group = changelog.NewGroup(changelog.GroupOptions{
+		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
+		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID, Work: claims(sums.Claim, asked.clerk.Claim, flushes.Claim),
+	})
+	defer inBackground(ctx, flushes.Run)()
 	defer self.start(ctx)()
 	defer inBackground(ctx, func(ctx context.Context) {
 		watchTopics(ctx, w.Config, func() *mapping.Set { return mappings.today().set }, w.Log, topicsEvery)
@@ -247,10 +261,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		w.Started()
 	}
 	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
-	err = worker.Run(ctx, changelog.NewGroup(changelog.GroupOptions{
-		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
-		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID, Work: claims(sums.Claim, asked.clerk.Claim),
-	}))
+	err = worker.Run(ctx, group)
 	w.Log.Info("worker stopped")
 	return err
 }
