@@ -3,7 +3,9 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -133,21 +135,25 @@ func (l *flushLog) Orders() (requests []flush.Asked, jobs []flush.Begun) {
 }
 
 func (l *flushLog) Past(ctx context.Context, since time.Time, each func(replay.Record)) error {
-	adm, status := kadm.NewClient(l.cl), l.names.Status
-	at, err := adm.ListOffsetsAfterMilli(ctx, max(0, since.UnixMilli()), status)
-	if err = cmp.Or(err, at.Error()); err != nil {
-		return topicMissing(status, err)
+	adm, status := kadm.NewClient(l.cl), changelog.Partition{Topic: l.names.Status}
+	begins, err := adm.ListOffsetsAfterMilli(ctx, max(0, since.UnixMilli()), status.Topic)
+	if err = cmp.Or(err, begins.Error()); err != nil {
+		return fmt.Errorf("asking where topic %s stood at %s: %w", status.Topic, since.Format(time.RFC3339), err)
 	}
-	first, _ := at.Lookup(status, 0)
-	t := topicTail{log: l.past, adm: adm, p: changelog.Partition{Topic: status}, next: max(first.Offset, 0)}
-	return t.read(ctx, func(rs []changelog.Record) error {
+	from, _ := begins.Lookup(status.Topic, status.Number)
+	take := func(rs []changelog.Record) error {
 		for _, r := range rs {
 			if record, err := replay.DecodeStatus(r.Value); err == nil { // others are for others
 				each(record)
 			}
 		}
 		return nil
-	})
+	}
+	err = l.past.Read(ctx, status, max(from.Offset, 0), math.MaxInt64, take)
+	for behind := (*changelog.LogStartError)(nil); errors.As(err, &behind); { // what retention has taken is too old to count
+		err = l.past.Read(ctx, status, behind.Start, math.MaxInt64, take)
+	}
+	return err
 }
 
 func (l *flushLog) Write(ctx context.Context, r replay.Record) error {
