@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"invalidator/cdc"
@@ -275,7 +276,8 @@ func TestTwoLossesOfOneIDAreTwoGaps(t *testing.T) {
 
 func TestRequestsForAFlush(t *testing.T) {
 	c, b := open(t)
-	g := &Gap{ID: "shop/1"}
+	g := &Gap{ID: "shop/1", Source: "shop", Tables: []string{"shop.users"}, Time: time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)}
+	cause := &replay.Cause{What: replay.LostLog, Source: "shop", Tables: g.Tables, Committed: g.Time, Gap: "shop/1"}
 	ask := func(to uint64) []string {
 		t.Helper()
 		ids, err := b.AskFlush(t.Context(), g, cdc.Position{Pos: to}, []string{"user", "mail"}, "ann")
@@ -292,8 +294,8 @@ func TestRequestsForAFlush(t *testing.T) {
 	for _, r := range c.Records(t, c.Names.Control) {
 		rec, err := replay.DecodeControl(r.Value)
 		must(t, err)
-		if q := rec.(replay.Request); q.By != "ann" || q.Action != replay.Flush || q.Target.Pool == "" || q.ID != string(r.Key) {
-			t.Errorf("%+v", q)
+		if q := rec.(replay.Request); q.By != "ann" || q.Action != replay.Flush || q.Target.Pool == "" || q.ID != string(r.Key) || !cmp.Equal(q.Cause, cause) {
+			t.Errorf("%+v %+v", q, q.Cause)
 		}
 	}
 }

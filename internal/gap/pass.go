@@ -26,13 +26,14 @@ func (b *Book) AskFlush(ctx context.Context, g *Gap, to cdc.Position, pools []st
 	if !to.IsZero() {
 		id += FeederID("", to)
 	}
-	return b.ask(ctx, id, pools, by)
+	return b.ask(ctx, g, id, pools, by)
 }
 
-func (b *Book) ask(ctx context.Context, id string, pools []string, by string) (ids []string, err error) {
+func (b *Book) ask(ctx context.Context, g *Gap, id string, pools []string, by string) (ids []string, err error) {
 	for _, pool := range pools {
 		r := replay.Request{
 			ID: id + "/" + pool, At: time.Now().UTC(), By: by, Action: replay.Flush, Target: replay.Target{Pool: pool},
+			Cause: &replay.Cause{What: replay.LostLog, Source: g.Source, Tables: g.Tables, Committed: g.Time, Gap: g.ID},
 		}
 		value, err := replay.Encode(r)
 		if err != nil {
@@ -78,7 +79,7 @@ func (b *Book) Settle(ctx context.Context, c *Case, by string, flush bool) error
 			id += FeederID("", c.Until, strconv.FormatInt(c.Times, 10))
 		}
 		var err error
-		if p.Requests, err = b.ask(ctx, id, c.Pools, c.Acceptance.By); err != nil {
+		if p.Requests, err = b.ask(ctx, &c.Gap, id, c.Pools, c.Acceptance.By); err != nil {
 			return err
 		}
 	}
