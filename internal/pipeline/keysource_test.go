@@ -203,3 +203,48 @@ func TestSentKeysOutliveTheirSet(t *testing.T) {
 		r.wantDebts(t)
 	})
 }
+
+// Hot copies that were declared when a node missed a key are paid too, though they are declared no more.
+func TestCopiesThatWereDeclaredArePaid(t *testing.T) {
+	sending(t, func(t *testing.T, r *rig) {
+		r.nodes.turn("n2", false)
+		r.sendKeys(0, 0, "user:1")
+		r.wantDebts(t, "node n2 0-")
+		r.reload(t, strings.ReplaceAll(sentFile, ", {key: 'user:hot:{id}', hot: 2}", ""))
+		r.pass(2 * settle)
+		r.nodes.take()
+		r.nodes.turn("n2", true)
+		r.pass(gather + 2*settle)
+		for _, c := range []string{"n2 user:1", "n2 user:1#1", "n2 user:1#2"} {
+			if r.nodes.count(c) < 2 {
+				t.Errorf("%s was deleted %d times", c, r.nodes.count(c))
+			}
+		}
+		r.wantDebts(t)
+	})
+}
+
+// A change of the ring has what was sent done again, and so has a replay by hand, also one by commit time: of a key that was sent that is not known.
+func TestSentKeysAreDoneAgain(t *testing.T) {
+	sending(t, func(t *testing.T, r *rig) {
+		r.see(t, record(7, "s0=n1,n2"))
+		r.sendKeys(0, 0, "user:1", "mail:a", "x:1")
+		r.pass(2 * settle)
+		r.nodes.take()
+		r.see(t, record(7, "s0=n1,n2"), record(8, "s0=n2,n5"))
+		r.wantDebts(t, "epoch 7-8 0-1")
+		r.pass(gather + settle)
+		r.wantTimes(t, 2, "n2 user:1", "n5 user:1#1", "n5 user:1#2", "n5 mail:a", "n5 x:1")
+		r.wantDebts(t)
+
+		for i, window := range []Order{{Issued: true}, {From: time.Now().Add(-time.Hour), To: time.Now().Add(-time.Minute)}} {
+			r.nodes.take()
+			window.ID, window.Mark = fmt.Sprint("again", i), ControlMark{"c", int64(i + 1)}
+			r.ordered(window, [2]int64{0, 1})
+			r.pass(gather + settle)
+			r.wantTimes(t, 2, "n2 user:1", "n5 user:1#2")
+			r.wantTimes(t, 0, "n5 mail:a", "n5 x:1") // the target is pool user
+			r.wantDebts(t)
+		}
+	})
+}

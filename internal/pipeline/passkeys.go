@@ -203,9 +203,9 @@ func (ps *pass) owed(c *change, row *cdc.RowChange, keys []mapping.Key, written 
 	today, kept := c.snapshot, keys[:0]
 	for _, k := range keys {
 		if slices.ContainsFunc(c.keys, func(o mapping.Key) bool {
-			return o.Text == k.Text && o.Template.StaleFor == k.Template.StaleFor && o.Template.Action == k.Template.Action
+			return o.Text == k.Text && o.Template.StaleFor == k.Template.StaleFor && o.Template.Action == k.Template.Action && o.Template.Hot >= k.Template.Hot
 		}) {
-			continue // another set of mappings gave it too
+			continue // another set of mappings gave it too, with no fewer copies
 		}
 		hot := max(k.Template.Hot, today.View.Hot.Copies(k.Text))
 		if ps.p.checkWire(longestWire(today, k.Text, hot), k.Template) != nil {
