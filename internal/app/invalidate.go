@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -143,7 +144,7 @@ func (r keyRules) check(keys []string) (c CheckedKeys) {
 		seen[key] = struct{}{}
 		t, wrong := r.set.CheckSent(key)
 		if wrong == "" {
-			wrong = r.wire(key)
+			wrong = r.wire(key, t.Hot)
 		}
 		if wrong != "" {
 			c.Problems = append(c.Problems, KeyProblem{at, key, wrong})
@@ -177,12 +178,18 @@ func (r keyRules) unclaimed(pool, key string, claimed []string) *UnclaimedPool {
 	return u
 }
 
-// wire says why a key that a mapping set takes does not fit behind the ring's prefix, or into the nodes' protocol.
-func (r keyRules) wire(key string) string {
-	inBase64, err := sink.CheckMetaKey(r.prefix + key)
+// wire says why a key that a mapping set takes, with so many hot copies, does not fit behind the ring's prefix, or into the nodes' protocol: workers park it.
+func (r keyRules) wire(key string, hot int) string {
+	wire := r.prefix + key
+	if hot > 0 {
+		wire += "#" + strconv.Itoa(hot)
+	}
+	inBase64, err := sink.CheckMetaKey(wire)
 	var bad *sink.KeyError
 	switch {
-	case errors.As(err, &bad):
+	case errors.As(err, &bad) && hot > 0:
+		return fmt.Sprintf("with the ring's key_prefix %q and the names of its pool's %d hot copies %s", r.prefix, hot, bad.Problem)
+	case err != nil:
 		return fmt.Sprintf("with the ring's key_prefix %q %s", r.prefix, bad.Problem)
 	case inBase64 && r.protocol == "classic":
 		return "it has a space or a control byte, and the nodes are spoken to in the classic protocol, which cannot say it (cache.protocol)"

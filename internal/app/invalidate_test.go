@@ -168,6 +168,11 @@ func TestKeysAreChecked(t *testing.T) {
 		t.Fatal(problems)
 	}
 	set, _ := mapping.NewSet([]*mapping.File{f})
+	h, problems := mapping.Parse("h.yaml", []byte("version: 1\nteam: h\npools: [hot]\nmappings:\n  - {name: m, table: a.b, keys: [{key: 'hot:{id}', hot: 8}]}\n"))
+	if h == nil {
+		t.Fatal(problems)
+	}
+	hot, _ := mapping.NewSet([]*mapping.File{h})
 	empty, _ := mapping.NewSet(nil)
 	long := strings.Repeat("k", 241) // with user: and app: 250 bytes
 	for _, c := range []struct {
@@ -180,6 +185,9 @@ func TestKeysAreChecked(t *testing.T) {
 		{"bad ones", keyRules{set, "app:", "meta"}, []string{"user:1", "", "usr:a b", "user:" + long + "k"}, CheckedKeys{Keys: []string{"user:1"}, Problems: []KeyProblem{
 			{1, "", "it is empty"}, {2, "usr:a b", "a space or a control character"},
 			{3, "user:" + long + "k", `with the ring's key_prefix "app:" it is 251 bytes long, the limit is 250`}}}},
+		{"no room for hot copies behind the prefix", keyRules{hot, "app:", "meta"}, []string{"hot:" + strings.Repeat("k", 240), "hot:" + strings.Repeat("k", 241)}, CheckedKeys{
+			Keys: []string{"hot:" + strings.Repeat("k", 240)}, Problems: []KeyProblem{{1, "hot:" + strings.Repeat("k", 241),
+				`with the ring's key_prefix "app:" and the names of its pool's 8 hot copies it is 251 bytes long, the limit is 250`}}}},
 		{"the classic protocol", keyRules{set, "", "classic"}, []string{"user:a b"}, CheckedKeys{Problems: []KeyProblem{{0, "user:a b",
 			"it has a space or a control byte, and the nodes are spoken to in the classic protocol, which cannot say it (cache.protocol)"}}}},
 		{"pools of nobody", keyRules{set, "app:", "meta"}, []string{"usr:1", "usr:2", "app:user:1", "zzzzzzzz"}, CheckedKeys{
