@@ -304,6 +304,3 @@ func ids(group []*request) []string {
 	}
 	return list
 }
-
-// name is a job's for the log.
-func (j *job) name() string { return fmt.Sprintf("%s (%s)", j.ID, target(j.answers)) }

@@ -51,7 +51,7 @@ func (c *candidates) reset(from rank, parts int) {
 // wants says whether a rank is to be added.
 func (c *candidates) wants(r rank) bool { return c.from <= r && r <= c.upto }
 
-// add takes a text of at most 255 bytes that is wanted.
+// add takes a text of at most maxKey bytes that is wanted.
 func (c *candidates) add(r rank, cas uint64, wire []byte) {
 	for len(c.arena)+entryHead+len(wire) > cap(c.arena) && c.shrink(r) {
 		if !c.wants(r) {

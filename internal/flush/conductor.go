@@ -164,8 +164,8 @@ func (c *Conductor) term(ctx context.Context) error {
 		return err
 	}
 	defer topics.Close()
-	t := &term{Conductor: c, topics: topics, book: newBook(c.o.MaxTTL + c.o.Lag)}
-	t.meter = &meter{ask: c.o.Nodes.Stats, nodes: t.today, busy: t.busy.Load}
+	t := &term{Conductor: c, topics: topics, book: newBook(c.o.MaxTTL + c.o.Lag), guards: map[string]*guard{}}
+	t.meter = &meter{ask: c.o.Nodes.Stats, nodes: t.today, busy: t.busy.Load, wake: make(chan struct{}, 1)}
 	if err := t.open(ctx); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (c *Conductor) term(ctx context.Context) error {
 	running.Go(func() { t.meter.run(inner) })
 	defer running.Wait()
 	defer stop()
-	defer t.unwatch()
+	defer t.unwatchAll()
 	err = t.work(ctx)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		c.log.Info("this worker conducts flushes no longer")

@@ -33,6 +33,13 @@ func TestFlushes(t *testing.T) {
 				r.Errorf("%+v", res)
 			}
 		},
+		"a pool's name may be the whole key, and have hot copies": func(r *rig) {
+			r.nodes.fill("a:1", "old", "feed", "feed#2", "feed#x", "feed#", "#2", "feed2")
+			r.ask("f1", replay.Target{Pool: "feed"})
+			r.start()
+			r.done("f1")
+			r.expect(map[string]string{"a": "#2=old feed#=old feed#x=old feed2=old"})
+		},
 		"a key prefix is no part of the pool": func(r *rig) {
 			record := ringRecord(1, "s0 a b")
 			record.KeyPrefix = "p:"

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"invalidator/replay"
 	"invalidator/sink"
@@ -50,6 +53,18 @@ func TestNodesThatFail(t *testing.T) {
 			func(_ *rig, n *fakeNode) {
 				n.dump = func(show func() error) error { show(); return void("b:1") }
 			}, func(_ *rig, n *fakeNode) { n.dump = nil }, "its reader paused"},
+		"a node that takes no mark": {
+			func(_ *rig, n *fakeNode) { n.unset = errors.New("out of memory storing object") }, func(_ *rig, n *fakeNode) { n.unset = nil }, "setting a mark: out of memory"},
+		"a node that does not answer after its dump": {
+			func(r *rig, n *fakeNode) {
+				once(n, func(show func() error) error {
+					err := show()
+					r.nodes.change("b:1", func(n *fakeNode) { n.down = errors.New("connection reset") })
+					return err
+				})
+			}, func(_ *rig, n *fakeNode) { n.down = nil }, "connection reset"},
+		"a client that takes no deletes": {
+			func(_ *rig, n *fakeNode) { n.closed = errors.New("the client is closed") }, func(_ *rig, n *fakeNode) { n.closed = nil }, "the client is closed"},
 		"a node that goes off before its deletes": {
 			func(_ *rig, n *fakeNode) { n.off = true }, func(_ *rig, n *fakeNode) { n.off = false }, "off the live path"},
 		"a node that goes off in the middle of them": {
@@ -281,6 +296,262 @@ func TestTheTopicsCannotBeOpened(t *testing.T) {
 		r.start()
 		r.done("f1")
 		r.expect(map[string]string{"a": ""})
+	})
+}
+
+// TestWhatWasSaidCannotBeRead: nothing is done before it is known what was done already.
+func TestWhatWasSaidCannotBeRead(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", "user:1")
+		var away atomic.Bool
+		away.Store(true)
+		r.topics.past = func() error {
+			if away.Load() {
+				return errBroker
+			}
+			return nil
+		}
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.after(5 * time.Minute)
+		if n := len(r.jobs()) + len(r.nodes.dumps()); n > 0 {
+			t.Errorf("%d jobs and dumps", n)
+		}
+		if n := r.log.Count("flushes stand still"); n < 5 || n > 20 {
+			t.Errorf("it was told %d times", n)
+		}
+		away.Store(false)
+		r.done("f1")
+	})
+}
+
+// TestAClaimThatGoesWhileNothingEnds: whoever waits for it is let go.
+func TestAClaimThatGoesWhileNothingEnds(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.node("a:1").dump = func(func() error) error { time.Sleep(time.Minute); return errBroker } // whatever its context says
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.after(20 * time.Second)
+		began := time.Now()
+		r.conductor.Claim(nil)
+		if took := time.Since(began); took < claimPatience || took > claimPatience+time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if r.log.Count("has not ended in time") != 1 {
+			t.Error(r.log.String())
+		}
+	})
+}
+
+// TestAClaimThatComesAndGoes: of the same partition, and of others, before Run and after it.
+func TestAClaimThatComesAndGoes(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", "user:1")
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		for range 20 {
+			r.conductor.Claim([]int32{1})
+			r.conductor.Claim([]int32{1, 7})
+			r.conductor.Claim([]int32{7})
+		}
+		r.done("f1")
+		r.stop()
+		r.conductor.Claim(nil)
+	})
+}
+
+// TestMetricsThatAreThereAlready is two conductors in one process.
+func TestMetricsThatAreThereAlready(t *testing.T) {
+	o := Options{Registerer: prometheus.NewRegistry()}
+	if _, err := New(o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "registering metrics of flushes") {
+		t.Error(err)
+	}
+}
+
+// TestAnswersThatComeLate: a part is done when all of it is answered, and not before.
+func TestAnswersThatComeLate(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", keys("user", 50)...)
+		r.nodes.node("a:1").late = 30 * time.Second
+		r.ask("f1", replay.Target{Node: "a:1"}, func(q *replay.Request) { q.Slices = 3 })
+		r.start()
+		for len(r.nodes.deletes()) < 50 {
+			r.after(time.Second)
+		}
+		r.after(25 * time.Second)
+		for _, s := range r.statuses() {
+			t.Errorf("it says %+v before the node has answered", s)
+		}
+		if res := r.done("f1"); res.Copies != 50 {
+			t.Errorf("%+v", res)
+		}
+	})
+	inBubble(t, func(r *rig) { // and one that goes off meanwhile
+		r.nodes.fill("a:1", "old", keys("user", 50)...)
+		r.nodes.change("a:1", func(n *fakeNode) {
+			n.late, n.deleted = 5*time.Second, func(string) { r.nodes.change("a:1", func(n *fakeNode) { n.off = true }) }
+		})
+		r.ask("f1", replay.Target{Node: "a:1"}, func(q *replay.Request) { q.Slices = 3 })
+		r.start()
+		r.after(time.Minute)
+		r.nodes.change("a:1", func(n *fakeNode) { n.off, n.deleted = false, nil })
+		if _, ended := r.result("f1"); ended {
+			t.Error("it has ended, and nothing is deleted")
+		}
+		r.done("f1")
+		r.expect(map[string]string{"a": ""})
+	})
+	inBubble(t, func(r *rig) { // and a conductor that ends meanwhile
+		r.nodes.fill("a:1", "old", keys("user", 50)...)
+		r.nodes.node("a:1").late = 30 * time.Second
+		r.ask("f1", replay.Target{Node: "a:1"})
+		r.start()
+		r.after(20 * time.Second)
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %s", took)
+		}
+		r.after(time.Minute)
+	})
+}
+
+// TestAPartThatTakesLong is told of while it goes on; and a broker that is away just then ends the term.
+func TestAPartThatTakesLong(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1", "old", keys("user", 1000)...)
+		failed := false
+		r.topics.write = func(record replay.Record) error {
+			if p, is := record.(replay.Progress); is && !p.Done && p.Copies > 300 && !failed {
+				failed = true
+				return errBroker
+			}
+			return nil
+		}
+		r.ask("f1", replay.Target{Node: "a:1"}, func(q *replay.Request) { q.Pace, q.Slices = 100, 1 })
+		r.start()
+		r.done("f1")
+		r.expect(map[string]string{"a": ""})
+		told := 0
+		for _, s := range r.statuses() {
+			if p, is := s.(replay.Progress); is && !p.Done {
+				told++
+			}
+		}
+		if told < 3 || r.topics.terms() != 2 {
+			t.Errorf("told %d times, in %d terms", told, r.topics.terms())
+		}
+	})
+}
+
+// TestARefusalThatCannotBeTold is told later.
+func TestARefusalThatCannotBeTold(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		failed := false
+		r.topics.write = func(replay.Record) error {
+			if !failed {
+				failed = true
+				return errBroker
+			}
+			return nil
+		}
+		r.ask("f1", replay.Target{Node: "z:1"})
+		r.start()
+		if res := r.await("f1"); res.Clean || r.topics.terms() != 2 {
+			t.Errorf("%+v in %d terms", res, r.topics.terms())
+		}
+	})
+}
+
+// TestTheControlTopicIsMadeAgain: what was asked for on the old one is not done any more, and what is asked for on the new one is.
+func TestTheControlTopicIsMadeAgain(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1 b:1 c:1", "old", append(keys("user", 20_000), "feed:1")...)
+		r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.Slices = 30 })
+		r.start()
+		r.after(15 * time.Second)
+		r.topics.makeAgain()
+		r.after(2 * time.Second)
+		n := len(r.nodes.deletes())
+		r.after(time.Minute)
+		if n == 0 || len(r.nodes.deletes()) != n {
+			t.Errorf("%d deletes, then %d", n, len(r.nodes.deletes()))
+		}
+		r.ask("f1", replay.Target{Pool: "feed"})
+		r.done("f1")
+		if _, there := r.nodes.node("a:1").items["feed:1"]; there {
+			t.Error("what is asked for now is not done")
+		}
+	})
+}
+
+// TestWhatANodeHeldHasExpired: a node that is away for longer than a copy lives has nothing left of it.
+func TestWhatANodeHeldHasExpired(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.o.MaxTTL = 30 * time.Minute
+		r.nodes.node("b:1").down = errors.New("connection refused")
+		r.ask("f1", replay.Target{Pool: "user"})
+		r.start()
+		r.done("f1")
+		if took := time.Since(r.begun); took < 31*time.Minute || took > 33*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// TestWhatOnlyTriesAgainStarvesNobody: a promotion of which a node is away is tried again and again, and another flush, each of whose dumps takes longer than that, goes on.
+func TestWhatOnlyTriesAgainStarvesNobody(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("b:1 c:1", "old", keys("user", 6000)...)
+		r.nodes.node("a:1").down = errors.New("connection refused")
+		r.nodes.node("c:1").slow = time.Minute
+		r.ask("promotion/1/s0/feed", replay.Target{Pool: "feed", Shard: "s0"}, promoted(1))
+		r.ask("f1", replay.Target{Node: "c:1"}, func(q *replay.Request) { q.Slices = 30 })
+		r.start()
+		r.done("f1")
+		r.expect(map[string]string{"c": ""})
+		dumps := 0
+		for _, node := range r.nodes.dumps() {
+			if node == "c:1" {
+				dumps++
+			}
+		}
+		if dumps > 3 {
+			t.Errorf("%d dumps", dumps)
+		}
+		r.nodes.change("a:1", func(n *fakeNode) { n.down = nil })
+		r.done("promotion/1/s0/feed")
+	})
+}
+
+// TestANodeThatIsBackOvertakes: as soon as the other flush has done something.
+func TestANodeThatIsBackOvertakes(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.nodes.fill("a:1 b:1 c:1", "old", append(keys("user", 20_000), keys("feed", 50)...)...)
+		r.nodes.node("a:1").down = errors.New("connection refused")
+		r.ask("promotion/1/s0/feed", replay.Target{Pool: "feed", Shard: "s0"}, promoted(1))
+		r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.Slices = 90 })
+		r.start()
+		r.after(2 * time.Minute)
+		r.nodes.change("a:1", func(n *fakeNode) { n.down = nil })
+		r.after(time.Minute)
+		if _, ended := r.result("f1"); ended {
+			t.Fatal("the other flush has ended")
+		}
+		feed := 0
+		for _, key := range r.nodes.holds("a:1") {
+			if key[0] == 'f' {
+				feed++
+			}
+		}
+		if feed == 50 {
+			t.Error("the promotion waits")
+		}
+		r.done("f1")
+		r.done("promotion/1/s0/feed")
 	})
 }
 

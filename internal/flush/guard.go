@@ -12,10 +12,9 @@ const guardEvery = time.Second
 
 // guard watches the load for a job.
 type guard struct {
-	job    string
 	signal signal
 	limit  float64
-	log    func(load float64)
+	told   func(load float64)
 	stop   func() // ends run, and waits for it
 
 	mu struct {
@@ -42,8 +41,8 @@ func (g *guard) run(ctx context.Context) {
 }
 
 func (g *guard) note(load float64, err error) {
-	if err == nil && g.log != nil {
-		g.log(load)
+	if err == nil {
+		g.told(load)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,4 +64,13 @@ func (g *guard) below() (since time.Time, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.since, g.mu.why
+}
+
+// belowFor says whether it is below, and was for so long. Of a nil guard nothing is known: it may be.
+func (g *guard) belowFor(now time.Time, d time.Duration) bool {
+	if g == nil {
+		return true
+	}
+	since, _ := g.below()
+	return !since.IsZero() && now.Sub(since) >= d
 }

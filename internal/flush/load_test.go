@@ -259,6 +259,62 @@ func TestGuard(t *testing.T) {
 			}
 			r.done("f1")
 		},
+		"it is cancelled while it waits": func(r *rig, at *atomic.Int64) {
+			at.Store(900)
+			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad = "x<500" })
+			r.start()
+			r.after(time.Minute)
+			r.say(replay.Cancel, "f1")
+			r.after(2 * time.Second)
+			if res, _ := r.result("f1"); res.Error != "cancelled by bob@ops" {
+				r.Errorf("%+v", res)
+			}
+		},
+		"a load that comes and goes keeps nobody from going on": func(r *rig, at *atomic.Int64) {
+			at.Store(900)
+			r.nodes.fill("a:1 b:1 c:1", "old", append(keys("user", 3000), keys("feed", 3000)...)...)
+			for _, node := range []string{"a:1", "b:1", "c:1"} {
+				r.nodes.node(node).slow = 20 * time.Second
+			}
+			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad, q.Refill = "x<500", 2 })
+			r.ask("f2", replay.Target{Pool: "feed"}, func(q *replay.Request) { q.Slices = 30 })
+			r.start()
+			for range 400 { // low for just so long that it may begin again
+				if _, ended := r.result("f2"); ended {
+					break
+				}
+				at.Store(900)
+				r.after(5 * time.Second)
+				at.Store(3)
+				r.after(4 * time.Second)
+			}
+			if _, ended := r.result("f2"); !ended {
+				r.Errorf("it has not ended: %d dumps", len(r.nodes.dumps()))
+			}
+			at.Store(3)
+			r.done("f1")
+		},
+		"what this worker cannot ask for cannot be read": func(r *rig, at *atomic.Int64) {
+			at.Store(900)
+			r.nodes.fill("a:1", "old", "user:1")
+			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad = "x<500" })
+			r.start()
+			r.after(30 * time.Second)
+			r.stop()
+			prometheus := r.o.Prometheus
+			r.o.Prometheus = ""
+			at.Store(3)
+			r.start()
+			r.after(time.Minute)
+			if waits := strings.Join(r.waits(), "\n"); !strings.Contains(waits, "set replay.flush.prometheus") {
+				r.Error(waits)
+			}
+			r.expect(map[string]string{"a": "user:1=old"})
+			r.stop()
+			r.o.Prometheus = prometheus
+			r.start()
+			r.done("f1")
+		},
 		"others go on while it waits": func(r *rig, at *atomic.Int64) {
 			at.Store(900)
 			r.nodes.fill("a:1 b:1", "old", "user:1", "feed:1")

@@ -31,12 +31,14 @@ type meter struct {
 	ask   func(ctx context.Context, node string) (sink.NodeStats, error)
 	nodes func() []string // of today
 	busy  func() bool
+	wake  chan struct{}      // holds one signal: it is busy now
 	last  map[string]reading // run's own
 
 	mu struct {
 		sync.Mutex
-		samples []sample // of the last minute
-		err     error    // why there is none now
+		samples []sample        // of the last minute
+		err     error           // why there is none now
+		free    map[string]bool // nodes that have answered last, and whose crawler is at rest
 	}
 }
 
@@ -63,6 +65,7 @@ func (m *meter) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-m.wake:
 		case <-time.After(every):
 		}
 	}
@@ -91,6 +94,7 @@ func (m *meter) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	free := make(map[string]bool, len(nodes))
 	var sets, misses float64
 	counted, answered, all := 0, 0, 0
 	for i, node := range nodes {
@@ -102,6 +106,7 @@ func (m *meter) look(ctx context.Context) {
 			continue // its last figures stand: the next ones are over a longer time
 		}
 		answered++
+		free[node] = !now.Running
 		was, known := m.last[node]
 		m.last[node] = now
 		over := now.at.Sub(was.at).Seconds()
@@ -112,12 +117,13 @@ func (m *meter) look(ctx context.Context) {
 		sets += float64(now.CmdSet-was.CmdSet) / over
 		misses += float64(now.GetMisses-was.GetMisses) / over
 	}
-	m.note(time.Now(), max(sets, misses), counted, answered, all)
+	m.note(time.Now(), max(sets, misses), counted, answered, all, free)
 }
 
-func (m *meter) note(now time.Time, load float64, counted, answered, all int) {
+func (m *meter) note(now time.Time, load float64, counted, answered, all int, free map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.mu.free = free
 	m.mu.samples = slices.DeleteFunc(m.mu.samples, func(s sample) bool { return now.Sub(s.at) > meterKeeps })
 	switch {
 	case 2*answered < all:
@@ -128,6 +134,13 @@ func (m *meter) note(now time.Time, load float64, counted, answered, all int) {
 		m.mu.err = nil
 		m.mu.samples = append(m.mu.samples, sample{now, load})
 	}
+}
+
+// isFree says whether a node has answered last, and no dump runs there. Of one that clients do not use nothing is known.
+func (m *meter) isFree(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.free[node]
 }
 
 // load is the latest.

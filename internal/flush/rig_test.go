@@ -1,10 +1,10 @@
 package flush
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,11 +16,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
+	"invalidator/internal/obs/obstest"
 	"invalidator/replay"
 	"invalidator/sink"
 	"invalidator/sink/registry"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // item is what a node holds under a key.
 type item struct {
@@ -40,6 +44,10 @@ type fakeNode struct {
 	since      time.Time
 
 	down    error                         // what stats, marks and dumps answer
+	unset   error                         // what marks answer
+	closed  error                         // what a delete returns
+	slow    time.Duration                 // how long a dump takes
+	late    time.Duration                 // how long after it a delete is answered
 	off     bool                          // deletes are answered with a *sink.OffError
 	dump    func(show func() error) error // in place of a dump; show does what it should
 	deleted func(key string)              // before a delete is carried out
@@ -131,8 +139,8 @@ func (f *fakeNodes) Mark(_ context.Context, name, key string) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.node(name)
-	if n.down != nil {
-		return 0, n.down
+	if err := cmp.Or(n.down, n.unset); err != nil {
+		return 0, err
 	}
 	n.cas++
 	n.items[key] = item{cas: n.cas}
@@ -145,6 +153,13 @@ func (f *fakeNodes) Dump(ctx context.Context, name string, each func(key []byte,
 		return err
 	}
 	defer f.endDump(name)
+	if n.slow > 0 {
+		select {
+		case <-time.After(n.slow):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	show := func() error {
 		f.mu.Lock()
 		all := maps.Clone(n.items)
@@ -190,15 +205,26 @@ func (f *fakeNodes) DeleteIf(ctx context.Context, c sink.Copy, cas uint64, stale
 	}
 	f.mu.Lock()
 	n := f.node(c.Node)
-	deleted, off := n.deleted, n.off
+	deleted, off, closed := n.deleted, n.off, n.closed
 	f.mu.Unlock()
+	if closed != nil {
+		return closed
+	}
 	if off {
 		return &sink.OffError{Node: c.Node, Why: "it does not answer"}
 	}
 	if deleted != nil {
 		deleted(c.Key)
 	}
-	w.Acked(c, f.delete(n, c, cas, staleFor))
+	err := f.delete(n, c, cas, staleFor)
+	if n.late == 0 {
+		w.Acked(c, err)
+		return nil
+	}
+	go func() {
+		time.Sleep(n.late)
+		w.Acked(c, err)
+	}()
 	return nil
 }
 
@@ -231,6 +257,7 @@ type fakeTopics struct {
 	status  []onTopic
 	changed chan struct{}
 	write   func(replay.Record) error // before a record is written; nil: all goes well
+	past    func() error              // before what was said is read
 	opened  int
 }
 
@@ -247,6 +274,15 @@ func (f *fakeTopics) append(list *[]onTopic, r replay.Record) {
 		close(f.changed)
 		f.changed = make(chan struct{})
 	}
+}
+
+// makeAgain has the control topic removed and made again.
+func (f *fakeTopics) makeAgain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.control = nil
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // terms is how often it was opened.
@@ -302,8 +338,13 @@ func (f *fakeLog) Orders() (requests []Asked, jobs []Begun) {
 
 func (f *fakeLog) Past(_ context.Context, since time.Time, each func(replay.Record)) error {
 	f.mu.Lock()
-	all := slices.Clone(f.status)
+	all, past := slices.Clone(f.status), f.past
 	f.mu.Unlock()
+	if past != nil {
+		if err := past(); err != nil {
+			return err
+		}
+	}
 	for _, on := range all {
 		if !on.at.Before(since) {
 			each(on.Record)
@@ -346,6 +387,7 @@ type rig struct {
 
 	conductor *Conductor
 	stop      func()
+	log       obstest.Log
 }
 
 // shard is one of a ring: "s0 a b" has primary a and replica b.
@@ -402,8 +444,9 @@ func inBubble(t *testing.T, do func(r *rig)) {
 		r.o = Options{
 			Worker: "w1", Work: 7, Open: r.topics.open, Nodes: r.nodes, View: r.today, Pools: func() []string { return []string{"user", "feed"} },
 			Holds: r.holding, Settle: time.Second, MaxTTL: 24 * time.Hour, Lag: time.Minute, Window: 30 * time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
+			Registerer: prometheus.NewRegistry(),
 		}
+		r.o.Log = slog.New(slog.NewTextHandler(&r.log, nil))
 		defer func() {
 			if r.stop != nil {
 				r.stop()
@@ -478,11 +521,11 @@ func (r *rig) after(d time.Duration) {
 // await waits until a request has its result, for an hour at most.
 func (r *rig) await(id string) replay.Result {
 	r.Helper()
-	for range 36_000 {
+	for range 3600 {
 		if res, ok := r.result(id); ok {
 			return res
 		}
-		r.after(100 * time.Millisecond)
+		r.after(time.Second)
 	}
 	all := r.statuses()
 	r.Fatalf("%s has no result after an hour; the status topic ends with %+v", id, all[max(len(all)-3, 0):])

@@ -27,7 +27,7 @@ type run struct {
 	places    map[string]*place
 	sight     *sight // of the round under the view that stood last
 	of        [2]int64
-	hold      time.Time // not before: its load is above the limit, and others may go on
+	held      bool // its load has been above the limit for long: others go on until that is over
 
 	keys, copies, kept, refused int64
 	parts                       int64 // that had anything
@@ -117,6 +117,9 @@ func newRun(j *job, notBefore time.Time) *run {
 	}
 	return r
 }
+
+// refill is for how long the load is below its limit before the next part begins.
+func (j *job) refill() time.Duration { return time.Duration(j.Refill) * time.Second }
 
 // over says whether every node of the round is done, or can never be.
 func (j *job) over(nodes []string) bool {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"invalidator/replay"
 	"invalidator/sink"
 	"invalidator/sink/registry"
 )
@@ -310,10 +309,5 @@ func (g *gains) has(node string, wire []byte) bool {
 	})
 }
 
-// target names what requests ask for, to people.
-func target(requests []*request) string {
-	if len(requests) == 0 {
-		return replay.Target{}.String()
-	}
-	return requests[0].Target.String()
-}
+// target names what requests ask for, to people: what the first does.
+func target(requests []*request) string { return requests[0].Target.String() }

@@ -157,7 +157,7 @@ func (v *visit) outcome(c *counter) (tally, error) {
 // goesOn returns when the load is below its limit; errPreempted where another job goes first.
 func (v *visit) goesOn(ctx context.Context) error {
 	for {
-		if v.preempted(v.j) {
+		if v.preempted() {
 			return errPreempted
 		}
 		since, why := v.guard.below()
@@ -172,13 +172,13 @@ func (v *visit) goesOn(ctx context.Context) error {
 
 // awaitLoad returns when the next copies may be deleted: the first of a job when the load is below its limit, others when it was so for the job's refill since the last.
 func (v *visit) awaitLoad(ctx context.Context, copies int) error {
-	r, refill := v.j.run, time.Duration(v.j.Refill)*time.Second
+	r := v.j.run
 	if r.opened && r.passed+int64(copies) <= smallPart {
 		r.passed += int64(copies)
 		return nil
 	}
 	for began := time.Now(); ; {
-		if v.preempted(v.j) {
+		if v.preempted() {
 			return errPreempted
 		}
 		now := time.Now()
@@ -186,7 +186,7 @@ func (v *visit) awaitLoad(ctx context.Context, copies int) error {
 		if !since.IsZero() {
 			open := since
 			if r.opened {
-				open = later(since, r.ended).Add(refill)
+				open = later(since, r.ended).Add(v.j.refill())
 			}
 			if !now.Before(open) {
 				r.opened, r.passed = true, int64(copies)
@@ -198,7 +198,7 @@ func (v *visit) awaitLoad(ctx context.Context, copies int) error {
 			continue
 		}
 		if now.Sub(began) >= yieldAt && v.another(v.j) {
-			r.hold = now.Add(holdFor)
+			r.held = true
 			return errPreempted
 		}
 		if err := v.waitsFor(ctx, why, now.Add(guardEvery)); err != nil {
@@ -267,41 +267,42 @@ func (t *term) another(j *job) bool {
 	return false
 }
 
-// watch has the guard look at the job's load.
-func (t *term) watch(ctx context.Context, j *job) error {
-	if t.guard != nil && t.guard.job == j.ID {
-		return nil
+// watch has a guard look at the job's load.
+func (t *term) watch(ctx context.Context, j *job) *guard {
+	t.metrics.limit.Set(j.Limit)
+	if g := t.guards[j.ID]; g != nil {
+		return g
 	}
-	t.unwatch()
-	expr := ""
-	if j.MaxLoad != "" {
-		l, err := ParseLimit(j.MaxLoad)
-		if err != nil {
-			return err
-		}
-		expr = l.Expr
-	}
-	s, err := t.o.signalOf(expr, t.meter.load)
-	if err != nil {
+	s, _, err := t.loadOf(j.MaxLoad)
+	if err != nil { // this worker cannot ask for it, though the one that began the job could
 		s = func(context.Context) (float64, error) { return 0, err }
 	}
 	inner, stop := context.WithCancel(ctx)
 	over := make(chan struct{})
-	t.metrics.limit.Set(j.Limit)
-	g := &guard{job: j.ID, signal: s, limit: j.Limit, log: t.metrics.load.Set, stop: func() { stop(); <-over }}
+	g := &guard{signal: s, limit: j.Limit, told: t.metrics.load.Set, stop: func() { stop(); <-over }}
 	go func() {
 		defer close(over)
 		g.run(inner)
 	}()
-	t.guard = g
-	return nil
+	t.guards[j.ID] = g
+	return g
 }
 
-// unwatch ends that.
-func (t *term) unwatch() {
-	if t.guard != nil {
-		t.guard.stop()
-		t.guard = nil
+// unwatch ends the guards that are not needed any more: of jobs that are over, and of others than the next one that are not held.
+func (t *term) unwatch(next *unit) {
+	for id, g := range t.guards {
+		if j := t.book.jobs[id]; j == nil || (next == nil || next.job != j) && !j.run.held {
+			g.stop()
+			delete(t.guards, id)
+		}
+	}
+}
+
+// unwatchAll ends all.
+func (t *term) unwatchAll() {
+	for id, g := range t.guards {
+		g.stop()
+		delete(t.guards, id)
 	}
 }
 

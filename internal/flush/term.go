@@ -16,8 +16,6 @@ const (
 	viewPatience = 30 * time.Second
 	// measurePatience is how long a request that names no limit waits for a first look at the load.
 	measurePatience = 10 * time.Second
-	// holdFor is how long a job is passed over whose load stays above its limit while another could go on.
-	holdFor = 10 * time.Second
 	// lookAgain is how often all is looked at where nothing is due.
 	lookAgain = 10 * time.Second
 )
@@ -29,7 +27,7 @@ type term struct {
 	changed <-chan struct{} // closed when topics has other orders
 	book    *book
 	meter   *meter
-	guard   *guard // of the job that was worked on last; nil: none
+	guards  map[string]*guard // of the job that was worked on last, and of those that are held
 	busy    atomic.Bool
 	found   *candidates // nil while there is no job
 	pace    pacer
@@ -83,7 +81,12 @@ func (t *term) refresh() {
 	if t.book.knows(t.awaits) {
 		t.awaits = ""
 	}
-	t.busy.Store(len(t.book.requests) > 0)
+	if busy := len(t.book.requests) > 0; t.busy.Swap(busy) != busy && busy {
+		select {
+		case t.meter.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // work does what is due until ctx ends.
@@ -94,6 +97,7 @@ func (t *term) work(ctx context.Context) error {
 			return err
 		}
 		u, at := t.pick(time.Now(), nil)
+		t.unwatch(u)
 		t.show(u)
 		var err error
 		switch {
@@ -114,7 +118,6 @@ func (t *term) work(ctx context.Context) error {
 func (t *term) wait(ctx context.Context, at time.Time) error {
 	if len(t.book.jobs) == 0 {
 		t.found = nil
-		t.unwatch()
 	}
 	pause := lookAgain
 	if !at.IsZero() {
@@ -129,15 +132,19 @@ func (t *term) wait(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// pick is what is to be done next, of all that can be; nil: nothing before at. Where a job is worked on already it can go on.
-func (t *term) pick(now time.Time, working *job) (next *unit, at time.Time) {
+// pick is what is to be done next, of all that can be; nil: nothing before at. A job that is visited goes on, but for what overtakes it.
+func (t *term) pick(now time.Time, working *visit) (next *unit, at time.Time) {
 	for _, u := range t.book.units() {
-		can, when := true, time.Time{}
+		var can bool
+		var when time.Time
 		switch {
+		case working != nil && u.job == working.j:
+			can = true
 		case u.job == nil:
 			can, when = t.canBegin(&u, now)
-		case u.job != working:
+		default:
 			can, when = t.canStep(u.job, now)
+			can = can && (working == nil || t.overtakes(u.job, now, working))
 		}
 		if can {
 			return &u, now
@@ -147,6 +154,19 @@ func (t *term) pick(now time.Time, working *job) (next *unit, at time.Time) {
 		}
 	}
 	return nil, at
+}
+
+// overtakes says whether a job that can go on does so between two parts of another's visit, which has to dump its node again then. What only tries again waits until
+// that visit has done something, and its node answers; what was held, too: else two jobs might do nothing but dump.
+func (t *term) overtakes(j *job, now time.Time, working *visit) bool {
+	switch {
+	case !j.run.started:
+		return true
+	case j.run.held:
+		return working.parts > 0
+	}
+	node := j.ready(t.sight(j).list(), now)
+	return node == "" || j.place(node).pause == 0 || working.parts > 0 && t.meter.isFree(node)
 }
 
 // canBegin leaves out of a group what has to wait, and says whether anything is left.
@@ -189,8 +209,8 @@ func (t *term) canStep(j *job, now time.Time) (can bool, at time.Time) {
 	}
 	r := j.run
 	switch {
-	case now.Before(r.hold):
-		return false, r.hold
+	case r.held && !t.guards[j.ID].belowFor(now, j.refill()):
+		return false, now.Add(guardEvery)
 	case !r.started:
 		return !now.Before(r.notBefore), r.notBefore
 	}
@@ -215,18 +235,18 @@ func (t *term) sight(j *job) *sight {
 	return s
 }
 
-// preempted says whether a job that is worked on must let another go first, or stop.
-func (t *term) preempted(j *job) bool {
-	t.refresh()
-	u, _ := t.pick(time.Now(), j)
-	return u == nil || u.job != j
+// preempted says whether a visit must let another job go first, or stop.
+func (v *visit) preempted() bool {
+	v.refresh()
+	u, _ := v.pick(time.Now(), v)
+	return u == nil || u.job != v.j
 }
 
 // beginJob writes a job down, or refuses what cannot be done.
 func (t *term) beginJob(ctx context.Context, u *unit) error {
 	v, now := t.o.View(), time.Now()
 	o := u.options()
-	limit, err := t.limit(o.MaxLoad)
+	_, limit, err := t.loadOf(o.MaxLoad)
 	s := scopeOf(u.group, v.Topology.Epoch()).under(v, t.o.Pools())
 	nodes := len(s.list())
 	if err == nil && nodes == 0 && u.class != gained {
@@ -261,18 +281,18 @@ func (t *term) beginJob(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// limit is the number of a limit; that of the nodes' counters where none is said.
-func (t *term) limit(text string) (float64, error) {
-	if text == "" {
-		limit, _ := t.meter.limit()
-		return limit, nil
+// loadOf is what a limit measures, and its number; where no limit is said, the nodes' counters and twice what they were.
+func (t *term) loadOf(maxLoad string) (s signal, most float64, err error) {
+	if maxLoad == "" {
+		most, _ = t.meter.limit()
+		return t.meter.load, most, nil
 	}
-	l, err := ParseLimit(text)
+	l, err := ParseLimit(maxLoad)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	_, err = t.o.signalOf(l.Expr, t.meter.load)
-	return l.Max, err
+	s, err = t.o.signalOf(l.Expr, t.meter.load)
+	return s, l.Max, err
 }
 
 // step does one thing of a job: it begins a round, flushes one node, or ends a round.
@@ -285,6 +305,7 @@ func (t *term) step(ctx context.Context, j *job) error {
 	case j.over(nodes):
 		return t.endRound(ctx, j)
 	}
+	r.held = false
 	return t.visit(ctx, j, s, j.ready(nodes, time.Now()))
 }
 

@@ -15,6 +15,9 @@ import (
 // markKey is the item whose CAS value is a mark. It expires.
 const markKey = "invalidator-flush-mark"
 
+// maxKey is more than any key has, and what a candidate may have.
+const maxKey = 255
+
 // errRestarted says that a node's process is another than before.
 var errRestarted = errors.New("it was restarted while it was flushed: what is not done there begins anew")
 
@@ -72,6 +75,8 @@ type visit struct {
 	kept  []int64 // by part: what stays
 	found []int64 // by part, of a dry run: copies
 	keys  []int64 // of them those that readers ask first
+	guard *guard  // of the job; nil: of a dry run
+	parts int     // that are done
 }
 
 // visit flushes what of a node is not done, as far as one dump goes. What keeps the node from it is noted there; an error ends the term.
@@ -80,14 +85,14 @@ func (t *term) visit(ctx context.Context, j *job, s *sight, node string) error {
 	v := &visit{term: t, j: j, s: s, node: node, p: p, kept: make([]int64, j.Parts)}
 	err := v.flush(ctx)
 	var never *sink.NoDumpError
-	var fatal *fatalError
+	var fatal fatalError
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil, errors.Is(err, errPreempted):
 		return nil
 	case errors.As(err, &fatal):
-		return fatal.err
+		return fatal.error
 	case errors.As(err, &never):
 		p.never = err
 		t.log.Error("a node can never be flushed as it is run: its job ends with that error when all other nodes are done", "job", j.ID, "node", node, "error", err)
@@ -114,9 +119,7 @@ const asideTold = 4 * time.Second
 var errPreempted = errors.New("another flush goes first")
 
 // fatalError ends a term.
-type fatalError struct{ err error }
-
-func (e *fatalError) Error() string { return e.err.Error() }
+type fatalError struct{ error }
 
 func (v *visit) flush(ctx context.Context) error {
 	st, err := v.stats(ctx, v.node)
@@ -128,9 +131,7 @@ func (v *visit) flush(ctx context.Context) error {
 		return &sink.BusyError{Node: v.node}
 	}
 	if !v.j.DryRun {
-		if err := v.watch(ctx, v.j); err != nil {
-			return &fatalError{err}
-		}
+		v.guard = v.watch(ctx, v.j)
 		if err := v.awaitLoad(ctx, 0); err != nil { // no dump for which nothing may be deleted
 			return err
 		}
@@ -141,7 +142,7 @@ func (v *visit) flush(ctx context.Context) error {
 		}
 	}
 	if err := v.o.Holds(ctx); err != nil {
-		return &fatalError{fmt.Errorf("asking whether this worker still conducts: %w", err)}
+		return fatalError{fmt.Errorf("asking whether this worker still conducts: %w", err)}
 	}
 	if err := v.dump(ctx); err != nil {
 		return err
@@ -180,7 +181,7 @@ func (v *visit) taker(seen *int) func(key []byte, cas uint64) {
 	}
 	return func(key []byte, cas uint64) {
 		*seen++
-		if len(key) > 255 || !v.s.has(v.node, key) {
+		if len(key) > maxKey || string(key) == markKey || !v.s.has(v.node, key) {
 			return
 		}
 		r := rankOf(key, parts)
@@ -262,6 +263,7 @@ func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
 			return err
 		}
 		r.parts++
+		v.parts++
 		r.ended = time.Now()
 	}
 	if whole {
@@ -289,7 +291,7 @@ func (v *visit) tell(ctx context.Context, part int, p replay.Progress) error {
 	p.ID, p.At, p.Worker = v.j.ID, time.Now().UTC(), v.o.Worker
 	p.Part, p.Node, p.Round, p.Epoch = &replay.Part{N: part, Of: v.j.Parts}, v.node, v.j.run.round, v.s.view.Topology.Epoch()
 	if err := v.topics.Write(ctx, p); err != nil {
-		return &fatalError{fmt.Errorf("telling how far a flush is: %w", err)}
+		return fatalError{fmt.Errorf("telling how far a flush is: %w", err)}
 	}
 	return nil
 }
