@@ -249,7 +249,7 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	defer stopSums()
 	group = changelog.NewGroup(changelog.GroupOptions{
 		Options: kafka, Group: w.Config.Kafka.Group, Starts: starts, State: state, Names: names,
-		Readable: pipeline.Readable, InstanceID: w.Config.Kafka.InstanceID, Work: claims(sums.Claim, asked.clerk.Claim, flushes.Claim),
+		Readable: pipeline.Readable, Room: worker.AwaitRoom, InstanceID: w.Config.Kafka.InstanceID, Work: claims(sums.Claim, asked.clerk.Claim, flushes.Claim),
 	})
 	defer inBackground(ctx, flushes.Run)()
 	defer self.start(ctx)()

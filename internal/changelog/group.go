@@ -111,6 +111,9 @@ type GroupOptions struct {
 	// two calls come at once. Nothing is read of that topic, or committed. nil: no work is claimed.
 	Work func(owned []int32)
 
+	// Room waits for a moment while the consumer has enough records. nil: it never has.
+	Room func(ctx context.Context)
+
 	// Readable tells why what earlier owners left cannot be used: its partition stands still then, and is tried again. nil: all can.
 	Readable func(Restored) error
 }
@@ -126,7 +129,7 @@ const (
 	drainTimeout      = 5 * time.Second // from the end of ctx; with what follows: 10 s from SIGTERM to exit
 	leaveTimeout      = 2 * time.Second // for the last commit and the leave together; the client's own end takes up to another
 	fetchMaxPartition = 256 << 10       // bytes a fetch takes of one partition
-	fetchMax          = 4 << 20         // bytes a fetch takes in all, of a broker, as they lie on its disk
+	fetchMax          = 1 << 20         // bytes a fetch takes in all, of a broker, as they lie on its disk
 	startBackoffMin   = time.Second     // between two attempts at a first start
 	startBackoffMax   = 15 * time.Second
 )
@@ -283,6 +286,9 @@ func (g *Group) clientOptions(ctx, leaving context.Context) []kgo.Opt {
 
 func (g *Group) pollLoop(ctx context.Context) {
 	for ctx.Err() == nil {
+		if g.opts.Room != nil {
+			g.opts.Room(ctx)
+		}
 		fs := g.cl.PollFetches(ctx)
 		if fs.IsClientClosed() {
 			return

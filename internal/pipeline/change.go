@@ -57,8 +57,8 @@ const (
 const lateBy = 15 * time.Second
 
 // rounds is how many a change gets that has a round under s now.
-func (w *Worker) rounds(s *Snapshot) int {
-	if s.View.Carrying(time.Now(), w.opts.Settle) {
+func (w *Worker) rounds(s *Snapshot, now time.Time) int {
+	if s.View.Carrying(now, w.opts.Settle) {
 		return carriedRounds
 	}
 	return plainRounds
@@ -67,13 +67,13 @@ func (w *Worker) rounds(s *Snapshot) int {
 // issue queues one round: every copy of every key under the change's own snapshot and under today's, to be deleted or marked
 // stale. It returns when all copies are queued or owed, or with ctx's error. A copy that is not sent is in its node's debt before it
 // counts as done.
-func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, buf []sink.Copy) ([]sink.Copy, error) {
+func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, now time.Time, buf []sink.Copy) ([]sink.Copy, error) {
 	c.round++
 	c.under = today.View.Topology
 	if c.round == 1 {
-		c.issued = time.Now()
+		c.issued = now
 	}
-	c.rounds = max(c.rounds, c.t.p.w.rounds(today))
+	c.rounds = max(c.rounds, c.t.p.w.rounds(today, now))
 	ledger := c.t.p.ledger
 	open := ledger.openNodes()
 	copies := buf[:0]

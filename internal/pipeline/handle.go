@@ -49,7 +49,8 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	if err := p.emptied(ctx, r, row); err != nil {
 		return err
 	}
-	c := p.newChange(r, row, today)
+	now := time.Now()
+	c := p.newChange(r, row, today, now)
 	if c.keys, err = p.checked(today); err != nil {
 		if err := p.park(ctx, *r, "bad_key", err); err != nil {
 			return err
@@ -65,16 +66,16 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 	}
 	c.requests = requestsOf(c.keys, row, r.Key)
 	if !row.CommitTime.IsZero() {
-		m.lag.Observe(time.Since(row.CommitTime).Seconds())
+		m.lag.Observe(now.Sub(row.CommitTime).Seconds())
 	}
 	p.live.window.take(r.Offset, c)
 	return p.live.issue(ctx, c, today)
 }
 
 // newChange is a change of the live path. What is old when it is taken may wait for room at its nodes: nothing of it is fresh.
-func (p *partition) newChange(r *changelog.Record, row *cdc.RowChange, today *Snapshot) *change {
+func (p *partition) newChange(r *changelog.Record, row *cdc.RowChange, today *Snapshot, now time.Time) *change {
 	c := &change{t: p.live, offset: r.Offset, snapshot: today, rounds: plainRounds}
-	now, o := time.Now(), &p.w.opts
+	o := &p.w.opts
 	if !r.Time.IsZero() && now.Sub(r.Time) > o.MaxLag {
 		c.lane = sink.Backlog
 	}

@@ -111,7 +111,7 @@ func (h *hotWork) delete(ctx context.Context, key string) error {
 			round = 0
 			continue
 		}
-		if round++; round >= h.w.rounds(today) {
+		if round++; round >= h.w.rounds(today, time.Now()) {
 			return nil
 		}
 		select {

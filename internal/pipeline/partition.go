@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,9 @@ const (
 	maxWorkerFlight = 128 << 10
 	// takeAtOnce bounds the records taken between two looks at what was acknowledged.
 	takeAtOnce = 512
+	// yieldEvery is after how many records a goroutine that is busy lets others run: some tenths of a millisecond. Else a pass has the
+	// scheduler's 10 ms, and a live change waits for that at each step of its way.
+	yieldEvery = 32
 	// A partition's fetches stop above its share of waitingBytes of records that wait, or above pauseBytes, and go on below half of it. No
 	// share is less than leastWaiting.
 	waitingBytes = 48 << 20
@@ -79,6 +83,7 @@ type partition struct {
 		sync.Mutex
 		pending []changelog.Record
 		bytes   int      // of pending
+		stuck   bool     // nothing is taken: its bytes are not in the worker's room
 		answers []answer // to probes
 	}
 }
@@ -113,11 +118,14 @@ func (p *partition) run(ctx context.Context) {
 	p.w.metrics.partitions.Inc()
 	defer p.w.metrics.partitions.Dec()
 	defer p.ended()
+	defer p.stick(true)
 	defer p.w.standing.leave(p)
 	defer p.live.end()
+	p.stick(true)
 	if !p.begin(ctx) {
 		return
 	}
+	p.stick(false)
 	defer p.passes.stop()
 	defer p.stopFlush()
 	timer := time.NewTimer(time.Hour)
@@ -229,6 +237,9 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 		}
 		p.pause = 0
 		p.goesOn()
+		if i%yieldEvery == yieldEvery-1 {
+			runtime.Gosched()
+		}
 	}
 	return len(records) > 0, nil
 }
@@ -248,9 +259,11 @@ func (p *partition) next(n int) []changelog.Record {
 	if p.mu.pending = p.mu.pending[n:]; len(p.mu.pending) == 0 {
 		p.mu.pending = nil
 	}
+	bytes := 0
 	for i := range out {
-		p.mu.bytes -= recordBytes(&out[i])
+		bytes += recordBytes(&out[i])
 	}
+	p.weigh(-bytes)
 	p.mu.Unlock()
 	p.regulate()
 	return out
@@ -260,9 +273,11 @@ func (p *partition) next(n int) []changelog.Record {
 func (p *partition) add(rs []changelog.Record) {
 	p.mu.Lock()
 	p.mu.pending = append(p.mu.pending, rs...)
+	bytes := 0
 	for i := range rs {
-		p.mu.bytes += recordBytes(&rs[i])
+		bytes += recordBytes(&rs[i])
 	}
+	p.weigh(bytes)
 	p.mu.Unlock()
 	p.regulate()
 	rouse(p.wake)

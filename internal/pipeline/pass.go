@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -233,6 +234,9 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 		}
 		if err := ps.handle(ctx, &rs[i]); err != nil {
 			return err
+		}
+		if i%yieldEvery == yieldEvery-1 {
+			runtime.Gosched()
 		}
 		if i%takeAtOnce == takeAtOnce-1 || i == len(rs)-1 {
 			if err := ps.turn(ctx); err != nil {

@@ -67,7 +67,7 @@ func (t *track) settle(ctx context.Context) {
 
 func (t *track) advance(ctx context.Context, acked []*change) {
 	now, today := time.Now(), t.p.w.opts.Snapshots.Current()
-	rounds := t.p.w.rounds(today)
+	rounds := t.p.w.rounds(today, now)
 	for _, c := range acked {
 		t.p.journal.note(now, today, c.lane, c.offset)
 		t.p.w.observe(c, now)
@@ -110,8 +110,9 @@ func (t *track) issueDue(ctx context.Context) (any bool, err error) {
 
 // issue issues the next round of a change.
 func (t *track) issue(ctx context.Context, c *change, today *Snapshot) error {
-	t.p.journal.note(time.Now(), today, c.lane, c.offset)
-	copies, err := c.issue(ctx, t.p.w.opts.Deleter, today, t.copies)
+	now := time.Now() // reading the clock costs as much as a key's hash
+	t.p.journal.note(now, today, c.lane, c.offset)
+	copies, err := c.issue(ctx, t.p.w.opts.Deleter, today, now, t.copies)
 	t.copies = copies[:0]
 	t.p.w.metrics.copies.Add(float64(len(copies)))
 	return err

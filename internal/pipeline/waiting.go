@@ -24,9 +24,10 @@ func (p *partition) wait(rs []changelog.Record, why error) {
 	p.mu.Lock()
 	p.mu.pending = append(slices.Clone(rs), p.mu.pending...)
 	for i := range rs {
-		p.mu.bytes += recordBytes(&rs[i])
+		p.weigh(recordBytes(&rs[i]))
 	}
 	p.mu.Unlock()
+	p.stick(true)
 	p.pause = min(max(2*p.pause, retryMin), retryMax)
 	p.retry = time.Now().Add(p.pause)
 	if p.waits.since.IsZero() {
@@ -54,6 +55,7 @@ func (p *partition) goesOn() {
 func (p *partition) ended() {
 	if !p.waits.since.IsZero() {
 		p.waits = waiting{}
+		p.stick(false)
 		p.w.metrics.waiting.WithLabelValues(p.source.Name).Dec()
 	}
 }

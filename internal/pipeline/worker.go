@@ -122,6 +122,7 @@ type Worker struct {
 	metrics *metrics
 	reports *reporter
 	group   pauser
+	room    room    // of records that wait
 	flight  *budget // changes on live paths
 	passing *budget // changes of passes
 	slots   *slots  // passes that read
@@ -175,7 +176,7 @@ func New(opts Options) (*Worker, error) {
 	opts.MaxTTL = cmp.Or(opts.MaxTTL, defaultMaxTTL)
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
-		flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading),
+		room: room{limit: roomBytes}, flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading),
 		epochSlots: newSlots(maxEpochReading), replaySlots: newSlots(maxReplayReading), moving: newBudget(maxPassesFlight), confirmed: heldEpochs{keep: opts.MaxTTL, at: map[int64]time.Time{}}, ears: newEars()}
 	w.standing = &standing{w: w, by: map[debtID]map[*partition]struct{}{}}
 	w.held.Store(&held{})

@@ -265,6 +265,7 @@ func (n *node) fill(b *batch, maxKeys, maxBytes int, classic bool) {
 // fillFrom takes of one lane. Entries of other lanes than Live have waited for room, so that their age counts from when they are
 // first written.
 func (n *node) fillFrom(l int, b *batch, maxKeys, maxBytes int, classic bool) {
+	now := time.Now().UnixNano()
 	for lane := &n.mu.lanes[l]; lane.waits(); lane.pop() {
 		e := lane.first()
 		if b.full(maxKeys, maxBytes, e) {
@@ -277,7 +278,7 @@ func (n *node) fillFrom(l int, b *batch, maxKeys, maxBytes int, classic bool) {
 		b.bytes += len(e.key)
 		b.entries = append(b.entries, *e)
 		if e.lane != sink.Live && !e.careful {
-			b.entries[len(b.entries)-1].since = time.Now().UnixNano()
+			b.entries[len(b.entries)-1].since = now
 		}
 	}
 }
