@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,6 +162,12 @@ func (p *Pipeline) connect() {
 	})
 }
 
+// Epoch is the one of the record that was published last.
+func (p *Pipeline) Epoch() int64 { return p.epoch }
+
+// SkipEpoch leaves out an epoch, as if a record had stood so shortly that nobody saw it.
+func (p *Pipeline) SkipEpoch() { p.epoch++ }
+
 // Publish puts a ring record into etcd under the next epoch.
 func (p *Pipeline) Publish(r sink.Record) {
 	p.t.Helper()
@@ -233,10 +240,16 @@ func (p *Pipeline) Parked() int64 {
 // Write puts a record on a topic of somebody else's. Its name begins with the pipeline's ID, so that it is removed at the end.
 func (p *Pipeline) Write(topic, key, value string) {
 	p.t.Helper()
+	p.WriteAt(time.Time{}, topic, key, value)
+}
+
+// WriteAt is Write by a producer who says when it was; zero: now. The broker keeps that where the topic's timestamps are its producers' (KeepStamps).
+func (p *Pipeline) WriteAt(at time.Time, topic, key, value string) {
+	p.t.Helper()
 	if !strings.HasPrefix(topic, p.ID) {
 		p.t.Fatalf("topic %s does not begin with %s", topic, p.ID)
 	}
-	r := &kgo.Record{Topic: topic}
+	r := &kgo.Record{Topic: topic, Timestamp: at}
 	if key != "" {
 		r.Key = []byte(key)
 	}
@@ -254,6 +267,33 @@ func (p *Pipeline) CreateTopic(name string, partitions int32) {
 	// A broker answers before it knows the topic; EnsureTopics waits for the leaders.
 	if _, err := changelog.EnsureTopics(p.t.Context(), p.adm, []changelog.TopicSpec{changelog.Settings{Partitions: partitions}.Change(name)}); err != nil {
 		p.t.Fatalf("making topic %s: %v", name, err)
+	}
+}
+
+// KeepStamps has a topic keep the times that its producers say, as topics of others mostly do.
+func (p *Pipeline) KeepStamps(topic string) {
+	p.t.Helper()
+	created := "CreateTime"
+	set := kadm.AlterConfig{Op: kadm.SetConfig, Name: "message.timestamp.type", Value: &created}
+	answers, err := p.adm.AlterTopicConfigs(p.t.Context(), []kadm.AlterConfig{set}, topic)
+	if err == nil {
+		_, err = answers.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	}
+	if err != nil {
+		p.t.Fatalf("setting the kind of times of topic %s: %v", topic, err)
+	}
+}
+
+// Forget removes every record of a topic, as retention does. Offsets go on.
+func (p *Pipeline) Forget(topic string) {
+	p.t.Helper()
+	ends, err := p.adm.ListEndOffsets(p.t.Context(), topic)
+	var removed kadm.DeleteRecordsResponses
+	if err == nil {
+		removed, err = p.adm.DeleteRecords(p.t.Context(), ends.Offsets())
+	}
+	if err = cmp.Or(err, removed.Error()); err != nil {
+		p.t.Fatalf("removing the records of topic %s: %v", topic, err)
 	}
 }
 
