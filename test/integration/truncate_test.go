@@ -32,7 +32,7 @@ mappings:
 `
 
 // TestC6TruncateOnRealServers: a TRUNCATE on each database, and one that Debezium tells of as text, deletes the key that needs no row on
-// every copy and leaves a request for each pool on the control topic; one that is ignored, or of a table that nobody maps, leaves none.
+// every copy and leaves a request for each pool on the control topic, whose keys are flushed then; one that is ignored, or of a table that nobody maps, leaves none.
 func TestC6TruncateOnRealServers(t *testing.T) {
 	t.Parallel()
 	var dbs []*harness.Database
@@ -106,6 +106,13 @@ func TestC6TruncateOnRealServers(t *testing.T) {
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("flushes are asked for of %v, want %v", got, want)
 	}
+	for id := range seen {
+		awaitAnswer(t, p, id)
+	}
+	for pool := range want {
+		gone = append(gone, pool+":1")
+	}
+	stay = slices.DeleteFunc(stay, func(key string) bool { return slices.Contains(gone, key) })
 	for _, n := range nodes {
 		left, err := n.Present(slices.Concat(gone, stay))
 		if err != nil || !slices.Equal(left, stay) {
@@ -136,18 +143,43 @@ func askedFor(t *testing.T, p *harness.Pipeline) (all []replay.Request) {
 	end, _ := ends.Lookup(topic, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	for int64(len(all)) < end.Offset {
+	for read := int64(0); read < end.Offset; {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
-			t.Fatalf("%d of %d requests were read: %v", len(all), end.Offset, err)
+			t.Fatalf("%d of %d records were read: %v", read, end.Offset, err)
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
+			read++
 			r, err := replay.DecodeControl(rec.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, r.(replay.Request))
+			if q, is := r.(replay.Request); is {
+				all = append(all, q)
+			}
 		})
 	}
 	return all
+}
+
+// awaitAnswer waits until a request was done, whole.
+func awaitAnswer(t *testing.T, p *harness.Pipeline, id string) {
+	t.Helper()
+	harness.Await(t, "the end of "+id, func() (bool, string) {
+		said, err := p.Said(t.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, s := range said {
+			if r, err := replay.DecodeStatus([]byte(s)); err != nil {
+				t.Fatalf("%s: %v", s, err)
+			} else if end, is := r.(replay.Result); is && end.ID == id {
+				if !end.Clean {
+					t.Errorf("it ended as %+v", end)
+				}
+				return true, ""
+			}
+		}
+		return false, strings.Join(said[max(0, len(said)-3):], "\n")
+	})
 }
