@@ -50,6 +50,23 @@ func TestRounds(t *testing.T) {
 				r.Errorf("it took %s", took)
 			}
 		},
+		"marks are set no sooner than settle after the job's record, and after the last node was done": func(r *rig) {
+			r.o.Settle = 20 * time.Second
+			r.see(viewOf(r.T, ringRecord(1, "s0 a b"), previous(ringRecord(2, "s0 a b", "s1 c"), 1, "s0 a b")))
+			r.nodes.fill("a:1 b:1 c:1", "old", "user:1")
+			r.ask("f1", replay.Target{Pool: "user"})
+			r.start()
+			r.done("f1")
+			marks, began, last := r.nodes.marked(), r.jobs()[0].At, time.Time{}
+			for _, s := range r.statuses() {
+				if p, is := s.(replay.Progress); is && p.Round == 1 && p.Done && p.At.After(last) {
+					last = p.At
+				}
+			}
+			if len(marks) != 6 || marks[0].Sub(began) < r.o.Settle || marks[3].Sub(last) < r.o.Settle {
+				r.Errorf("a job of %s, whose first round was done at %s, has marks of %s", began, last, marks)
+			}
+		},
 		"nobody carries values: one round": func(r *rig) {
 			r.ask("f1", replay.Target{Pool: "user"})
 			r.start()

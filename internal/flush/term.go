@@ -2,23 +2,15 @@ package flush
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"invalidator/replay"
 	"invalidator/sink"
 )
 
-const (
-	// viewPatience is how long a request waits for the ring record that it is about: workers see it within a second of each other, and the state topic has it.
-	viewPatience = 30 * time.Second
-	// measurePatience is how long a request that names no limit waits for a first look at the load.
-	measurePatience = 10 * time.Second
-	// lookAgain is how often all is looked at where nothing is due.
-	lookAgain = 10 * time.Second
-)
+// lookAgain is how often all is looked at where nothing is due.
+const lookAgain = 10 * time.Second
 
 // term is one time of a conductor. All of it but busy and the meter is one goroutine's.
 type term struct {
@@ -31,7 +23,7 @@ type term struct {
 	busy    atomic.Bool
 	found   *candidates // nil while there is no job
 	pace    pacer
-	awaits  string // the job that was written, and is not on the topic yet
+	awaits  awaited
 }
 
 // today are the nodes that clients use.
@@ -78,8 +70,8 @@ func (t *term) refresh() {
 	now := time.Now()
 	t.book.update(requests, jobs, now)
 	t.book.lapse(now)
-	if t.book.knows(t.awaits) {
-		t.awaits = ""
+	if t.book.knows(t.awaits.job) {
+		t.awaits = awaited{}
 	}
 	if busy := len(t.book.requests) > 0; t.busy.Swap(busy) != busy && busy {
 		select {
@@ -156,52 +148,6 @@ func (t *term) pick(now time.Time, working *visit) (next *unit, at time.Time) {
 	return nil, at
 }
 
-// overtakes says whether a job that can go on does so between two parts of another's visit, which has to dump its node again then. What only tries again waits until
-// that visit has done something, and its node answers; what was held, too: else two jobs might do nothing but dump.
-func (t *term) overtakes(j *job, now time.Time, working *visit) bool {
-	switch {
-	case !j.run.started:
-		return true
-	case j.run.held:
-		return working.parts > 0
-	}
-	node := j.ready(t.sight(j).list(), now)
-	return node == "" || j.place(node).pause == 0 || working.parts > 0 && t.meter.isFree(node)
-}
-
-// canBegin leaves out of a group what has to wait, and says whether anything is left.
-func (t *term) canBegin(u *unit, now time.Time) (can bool, at time.Time) {
-	if t.awaits != "" {
-		return false, time.Time{}
-	}
-	later := func(when time.Time) {
-		if at.IsZero() || when.Before(at) {
-			at = when
-		}
-	}
-	epoch := t.o.View().Topology.Epoch()
-	_, measured := t.meter.limit()
-	u.group = slices.DeleteFunc(u.group, func(r *request) bool {
-		seen, wait := r.seen.Add(viewPatience), r.epoch() > epoch
-		if !wait && !r.DryRun && u.limit == "" && !measured {
-			seen, wait = r.seen.Add(measurePatience), true
-		}
-		if !wait || !now.Before(seen) {
-			return false
-		}
-		later(minTime(seen, now.Add(time.Second)))
-		return true
-	})
-	return len(u.group) > 0, at
-}
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // canStep says whether a job can go on, or when.
 func (t *term) canStep(j *job, now time.Time) (can bool, at time.Time) {
 	if j.run == nil {
@@ -233,66 +179,6 @@ func (t *term) sight(j *job) *sight {
 	}
 	r.sight, r.of = s, [2]int64{r.since, int64(len(j.answers))}
 	return s
-}
-
-// preempted says whether a visit must let another job go first, or stop.
-func (v *visit) preempted() bool {
-	v.refresh()
-	u, _ := v.pick(time.Now(), v)
-	return u == nil || u.job != v.j
-}
-
-// beginJob writes a job down, or refuses what cannot be done.
-func (t *term) beginJob(ctx context.Context, u *unit) error {
-	v, now := t.o.View(), time.Now()
-	o := u.options()
-	_, limit, err := t.loadOf(o.MaxLoad)
-	s := scopeOf(u.group, v.Topology.Epoch()).under(v, t.o.Pools())
-	nodes := len(s.list())
-	if err == nil && nodes == 0 && u.class != gained {
-		err = fmt.Errorf("no ring record of the last %s names %s (invalidator ring show)", t.o.MaxTTL, target(u.group))
-	}
-	if err != nil || nodes == 0 {
-		for _, r := range u.group {
-			t.book.refuse(r, err)
-		}
-		return nil
-	}
-	o.Pace = max(o.Pace, 0)
-	if o.Pace == 0 {
-		o.Pace = t.o.Pace
-	}
-	if o.Refill == 0 {
-		o.Refill = int64(t.o.Refill / time.Second)
-	}
-	id := u.group[0].ID
-	for t.book.knows(id) {
-		id += "+"
-	}
-	job := replay.Job{
-		ID: id, At: now.UTC(), Worker: t.o.Worker, Scope: u.group[0].Target, Answers: ids(u.group), DryRun: u.group[0].DryRun,
-		Options: o, Epoch: v.Topology.Epoch(), Limit: limit, Parts: partsOf(o.Slices, s.share(), nodes),
-	}
-	if err := t.topics.Write(ctx, job); err != nil {
-		return fmt.Errorf("beginning a flush: %w", err)
-	}
-	t.awaits = job.ID
-	t.log.Info("a flush begins", "job", job.ID, "of", target(u.group), "answers", len(job.Answers), "nodes", nodes, "parts_a_node", job.Parts, "limit", job.Limit, "dry_run", job.DryRun)
-	return nil
-}
-
-// loadOf is what a limit measures, and its number; where no limit is said, the nodes' counters and twice what they were.
-func (t *term) loadOf(maxLoad string) (s signal, most float64, err error) {
-	if maxLoad == "" {
-		most, _ = t.meter.limit()
-		return t.meter.load, most, nil
-	}
-	l, err := ParseLimit(maxLoad)
-	if err != nil {
-		return nil, 0, err
-	}
-	s, err = t.o.signalOf(l.Expr, t.meter.load)
-	return s, l.Max, err
 }
 
 // step does one thing of a job: it begins a round, flushes one node, or ends a round.

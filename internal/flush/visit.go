@@ -268,6 +268,7 @@ func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
 	}
 	if whole {
 		done.kept += v.kept[part]
+		v.metrics.keys.WithLabelValues(keysKept).Add(float64(v.kept[part]))
 	}
 	r.add(done)
 	if !whole || len(list) == 0 && part < v.j.Parts-1 {
