@@ -34,9 +34,11 @@ type cli struct {
 	Feed       feedCmd       `cmd:"" help:"Feed databases' logs into Kafka."`
 	Run        runCmd        `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
 	Check      checkCmd      `cmd:"" help:"Ask every source, broker, ring and mapping whether it will work, and change nothing."`
-	Status     statusCmd     `cmd:"" help:"Show the fleet: processes and their mappings, nodes that are off, what is owed, how far each log is; fail if something needs a person."`
+	Status     statusCmd     `cmd:"" help:"Show the fleet: processes and mappings, what is owed, how far and how old each log is, replays and flushes, gaps; fail if something needs a person."`
 	Trace      traceCmd      `cmd:"" help:"Say why a copy of a key was stale: which changes gave it, when and where it was deleted, what is owed of it."`
 	Demo       demoCmd       `cmd:"" help:"Show the whole pipeline on this machine, step by step."`
+	Replay     replayCmd     `cmd:"" help:"Have what changed in a window of the log deleted again, and see how far that is."`
+	Flush      flushCmd      `cmd:"" help:"Have all keys of a pool or a node deleted, part by part, and see how far that is."`
 	Gap        gapCmd        `cmd:"" help:"Look at what was lost of the logs, and decide about it."`
 	Deadletter deadletterCmd `cmd:"" help:"Look at the records that could not be handled, and decide about them."`
 	Pause      pauseCmd      `cmd:"" help:"Hold a pool back: the brake for a bad mapping."`
@@ -93,7 +95,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		panic(err) // the command line is declared wrongly: a test would have seen it
 	}
-	kctx, err := parser.Parse(args)
+	kctx, err := parser.Parse(numbersBelowZero(args))
 	if exit >= 0 { // --help
 		return exit
 	}

@@ -103,8 +103,8 @@ node a:1               1        9     1m  off            -
 node b:1               1        3     1m  is being paid  about 2s
 storm feed             1        2     1m  is being paid  ?
 
-TOPIC BEHIND  PARTITIONS  RECORDS  AT MOST  IN PARTITION
-shop.users             2        6        6  %d
+TOPIC BEHIND  PARTITIONS  RECORDS  OLDEST  AT MOST  IN PARTITION  SOURCE
+shop.users             2        6    <10s        6  %d             -
 
 NODE OFF  FOR WORKER    SINCE  WHY
 a:1       w-1-AAAAAAAA     1m  connection refused
@@ -113,6 +113,8 @@ PASS PAYS  BY WORKER     PARTITION     FROM  TO
 node b:1   w-1-AAAAAAAA  shop.users/0     1   4
 
 warning: node a:1: it is off: it does not answer in time. It is paid by itself when it is back
+
+nothing needs a person (1 warning)
 `, full)
 	if d := cmp.Diff(want, stdout); code != exitOK || stderr != "" || d != "" {
 		t.Errorf("exit code %d, %s, %s", code, stderr, d)
@@ -160,7 +162,7 @@ func TestStatusIsShort(t *testing.T) {
 	if err := fleetForPeople(&b, f, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff("nothing is owed\n\nno log is behind: 2 partitions of 1 topic\n", b.String()); d != "" {
+	if d := cmp.Diff("nothing is owed\n\nno log is behind: 2 partitions of 1 topic\n\nall is well\n", b.String()); d != "" {
 		t.Error(d)
 	}
 	for i := range 25 {

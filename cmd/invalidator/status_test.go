@@ -64,6 +64,8 @@ w-1-AAAAAAAA  worker  up     1h  7     9f2c4e1b00aa1122  12m       v1.4.0
 f-1-BBBBBBBB  feeder  up     1h  -     9f2c4e1b00aa1122  50s       v1.4.0
 
 nothing is owed
+
+all is well
 `
 	if d := cmp.Diff(want, stdout); code != exitOK || stderr != "" || d != "" {
 		t.Errorf("exit code %d, %s, %s", code, stderr, d)

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,9 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
+	"invalidator/internal/gap"
+	"invalidator/internal/pipeline"
 	"invalidator/mapping"
 )
 
@@ -52,80 +55,188 @@ func (p Process) name() string { return p.Role + " " + p.ID }
 // settled says whether the mappings have been in force for over a minute. Both times are of the process's own clock.
 func (p Process) settled() bool { return p.At.Sub(p.Mappings.Since) > mappingsDiffer }
 
-// Fleet is what the state topic says of the processes of a consumer group: the workers, then the feeders, each by name.
+// Fleet is what the topics say of a consumer group: its processes (the workers, then the feeders, each by name), what is owed and how far it is, and what needs a person.
 type Fleet struct {
 	Group     string
 	Processes []Process
 	Owing     []Owing           // what is owed: nodes first, then by kind and name
 	Lags      []PartitionLag    // of the partitions that the group has a commit of
+	Works     []Work            // replays, flushes and what changes of the ring make done again, that are not over
 	Paused    []changelog.Pause // pools, by name
+	Gaps      []*gap.Case       // that stand: nobody has decided, or what was decided is not done
+	Parked    Parked            // records
 	Findings  []Finding         // an error is what needs a person
 }
 
-// ReadFleet asks the state topic, and no member. It reads it once; where a process looks lost, again after two of its beats,
-// since then it is the clocks that differ if it has spoken meanwhile. Processes that have been silent for an hour are left out.
+// ReadFleet is one look of a FleetReader.
 func ReadFleet(ctx context.Context, c *config.Config, log *slog.Logger) (Fleet, error) {
-	o, err := kafkaOptions(c.Kafka, log)
+	r, err := OpenFleet(ctx, c, log)
 	if err != nil {
 		return Fleet{}, err
 	}
-	names := changelog.NamesFor(c.Kafka.TopicPrefix)
-	f, err := readFleet(ctx, o, names.State, c.Kafka.Group)
+	defer r.Close()
+	return r.Read(ctx)
+}
+
+// FleetReader asks Kafka alone, and no member. Its first look reads the state topic whole, and each later one what came since. It is for one goroutine.
+type FleetReader struct {
+	kafka   changelog.Options
+	names   changelog.Names
+	group   string
+	maxTTL  time.Duration
+	sources []*pipeline.Source // to say whose a topic is; none where the configuration has none
+	store   *changelog.StateStore
+	mirror  *changelog.StateMirror
+	cl      *kgo.Client
+	works   *worksReader // nil: not yet
+
+	before   map[string]spoken // what was said at some look before
+	beforeAt time.Time
+	parked   Parked
+	parkedAt time.Time
+}
+
+// OpenFleet asks for a broker; Close it.
+func OpenFleet(ctx context.Context, c *config.Config, log *slog.Logger) (*FleetReader, error) {
+	o, err := kafkaOptions(c.Kafka, log)
+	if err != nil {
+		return nil, err
+	}
+	r, err := openFleet(ctx, o, changelog.NamesFor(c.Kafka.TopicPrefix), c.Kafka.Group)
+	if err != nil {
+		return nil, err
+	}
+	r.maxTTL = c.Cache.MaxTTL
+	r.sources, _, err = topicsOf(c)
+	if err != nil {
+		log.Debug("topics are shown without their sources", "error", err)
+	}
+	return r, nil
+}
+
+func openFleet(ctx context.Context, o changelog.Options, names changelog.Names, group string) (*FleetReader, error) {
+	store, err := openStateToRead(ctx, o, names.State)
+	if err != nil {
+		return nil, err
+	}
+	r := &FleetReader{kafka: o, names: names, group: group, store: store}
+	if r.cl, err = o.Client(); err != nil {
+		store.Close()
+		return nil, err
+	}
+	if r.mirror, err = store.Mirror(r.wanted()); err != nil {
+		r.cl.Close()
+		store.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close lets go of the connections.
+func (r *FleetReader) Close() {
+	if r.works != nil {
+		r.works.close()
+	}
+	r.mirror.Close()
+	r.cl.Close()
+	r.store.Close()
+}
+
+// wanted chooses the keys of the state topic that are looked at.
+func (r *FleetReader) wanted() func(key []byte) bool {
+	var all []func([]byte) bool
+	for _, parts := range [][]string{{"process"}, {"pause", r.group}, {"partition", r.group}, {"gap"}, {"gap-accepted"}, {"gap-passed"}, {"deadletter"}} {
+		all = append(all, changelog.KeysUnder(parts...))
+	}
+	return func(key []byte) bool {
+		return slices.ContainsFunc(all, func(under func([]byte) bool) bool { return under(key) })
+	}
+}
+
+// Read looks. Processes that have been silent for an hour are left out.
+func (r *FleetReader) Read(ctx context.Context) (Fleet, error) {
+	f, st, err := r.processes(ctx)
 	if err != nil {
 		return f, err
 	}
-	return f, f.readOwing(ctx, o, names, c.Cache.MaxTTL)
-}
-
-func readFleet(ctx context.Context, o changelog.Options, topic, group string) (Fleet, error) {
-	store, err := openStateToRead(ctx, o, topic)
-	if err != nil {
-		return Fleet{}, err
+	ctx, cancel := context.WithTimeout(ctx, 2*checkTimeout)
+	defer cancel()
+	if err := r.readWorks(ctx, &f); err != nil {
+		return f, err
 	}
-	defer store.Close()
-	first, bad, err := readProcesses(ctx, store)
-	if err != nil {
-		return Fleet{}, err
+	if err := r.readOwing(ctx, &f, st); err != nil {
+		return f, err
 	}
-	paused, badPauses, err := readPaused(ctx, store, group)
-	if err != nil {
-		return Fleet{}, err
+	if err := r.readParked(ctx, &f, st); err != nil {
+		return f, err
 	}
-	f := fleetOf(group, first, nil, time.Now())
-	if slices.ContainsFunc(f.Processes, func(p Process) bool { return p.Lost }) {
-		select {
-		case <-ctx.Done():
-			return Fleet{}, ctx.Err()
-		case <-time.After(2 * processEvery):
-		}
-		var second map[string]spoken
-		if second, bad, err = readProcesses(ctx, store); err != nil {
-			return Fleet{}, err
-		}
-		f = fleetOf(group, second, first, time.Now())
-	}
-	f.Paused, f.Findings = paused, slices.Concat(badPauses, bad, f.Findings)
+	f.readGaps(st)
+	now := time.Now()
+	f.judgeOwing(now, r.maxTTL)
+	f.judgeWorks(now)
+	f.judgeParked()
 	return f, nil
 }
 
-// readPaused returns the pools of a group that are paused, and what is wrong with records that cannot be read.
-func readPaused(ctx context.Context, store *changelog.StateStore, group string) (paused []changelog.Pause, bad []Finding, err error) {
+// readFleet is a look at the processes and the paused pools alone.
+func readFleet(ctx context.Context, o changelog.Options, topic, group string) (Fleet, error) {
+	r, err := openFleet(ctx, o, changelog.Names{State: topic}, group)
+	if err != nil {
+		return Fleet{}, err
+	}
+	defer r.Close()
+	f, _, err := r.processes(ctx)
+	return f, err
+}
+
+// processes reads the state topic. Where a process looks lost at the first look, it looks again after two of its beats, since then it is the clocks that differ if it has
+// spoken meanwhile.
+func (r *FleetReader) processes(ctx context.Context) (Fleet, *changelog.State, error) {
+	st, err := r.state(ctx)
+	if err != nil {
+		return Fleet{}, nil, err
+	}
+	all, bad := processesOf(st)
+	f := fleetOf(r.group, all, r.before, time.Now())
+	if r.before == nil && slices.ContainsFunc(f.Processes, func(p Process) bool { return p.Lost }) {
+		r.before, r.beforeAt = all, time.Now()
+		select {
+		case <-ctx.Done():
+			return Fleet{}, nil, ctx.Err()
+		case <-time.After(2 * processEvery):
+		}
+		if st, err = r.state(ctx); err != nil {
+			return Fleet{}, nil, err
+		}
+		all, bad = processesOf(st)
+		f = fleetOf(r.group, all, r.before, time.Now())
+	}
+	if r.before == nil || time.Since(r.beforeAt) >= 2*processEvery {
+		r.before, r.beforeAt = all, time.Now()
+	}
+	paused, badPauses := pausedOf(st, r.group)
+	f.Paused, f.Findings = paused, slices.Concat(badPauses, bad, f.Findings)
+	return f, st, nil
+}
+
+func (r *FleetReader) state(ctx context.Context) (*changelog.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	all, err := loadPauses(ctx, store, group)
-	var unread *changelog.RecordError
-	switch {
-	case errors.As(err, &unread):
+	return r.mirror.Read(ctx)
+}
+
+// pausedOf are the pools of a group that are paused, and what is wrong with records that cannot be read.
+func pausedOf(st *changelog.State, group string) (paused []changelog.Pause, bad []Finding) {
+	all, err := st.LoadPauses(group)
+	if err != nil {
 		bad = failed("pause", err)
-	case err != nil:
-		return nil, nil, err
 	}
 	for _, pool := range slices.Sorted(maps.Keys(all)) {
 		if all[pool].Paused {
 			paused = append(paused, all[pool])
 		}
 	}
-	return paused, bad, nil
+	return paused, bad
 }
 
 // openStateToRead says that a broker is away, in place of waiting for it.
@@ -146,25 +257,19 @@ type spoken struct {
 	changelog.Location
 }
 
-// readProcesses returns the processes of every group by their id, and what is wrong with records that cannot be read.
-func readProcesses(ctx context.Context, store *changelog.StateStore) (map[string]spoken, []Finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	state, err := store.Load(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+// processesOf are the processes of every group by their id, and what is wrong with records that cannot be read.
+func processesOf(st *changelog.State) (map[string]spoken, []Finding) {
 	var bad []Finding
 	all := map[string]spoken{}
-	for key, e := range state.Under("process") {
+	for key, e := range st.Under("process") {
 		r, err := parseProcess(e)
 		if err != nil {
-			bad = append(bad, failed("process", state.BadRecord(key, e, err))...)
+			bad = append(bad, failed("process", st.BadRecord(key, e, err))...)
 			continue
 		}
 		all[strings.TrimPrefix(key, "process/")] = spoken{r, e.Location}
 	}
-	return all, bad, nil
+	return all, bad
 }
 
 // fleetOf picks the group's processes. One that has spoken since before is alive, whatever the clocks say.

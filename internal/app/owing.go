@@ -3,13 +3,9 @@ package app
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"invalidator/cdc"
 	"invalidator/internal/changelog"
@@ -21,7 +17,7 @@ import (
 
 // Owing is what somebody owes in all partitions. Its JSON form is stable.
 type Owing struct {
-	Owes       string    `json:"owes"` // node, template, pool or storm
+	Owes       string    `json:"owes"` // node, template, pool or storm; epoch and replay: what is issued again, Fleet.Works says more of it
 	Name       string    `json:"name"`
 	Partitions int       `json:"partitions"`
 	Records    int64     `json:"records"` // of the log; of an open debt up to the partition's end
@@ -31,59 +27,43 @@ type Owing struct {
 	Left       int64     `json:"left,omitempty"` // seconds until it is paid at this rate; 0: not known
 }
 
-// PartitionLag is how far the group is with a partition. Its JSON form is stable.
-type PartitionLag struct {
-	Topic     string `json:"topic"`
-	Partition int32  `json:"partition"`
-	Committed int64  `json:"committed"`
-	End       int64  `json:"end"` // -1: not known
-	Lag       int64  `json:"lag"` // records; 0 where the end is not known
-}
-
-const (
-	// newestSaid is how far back the status topic is read for rates.
-	newestSaid = 2000
-	// rateGood is how old a rate may be.
-	rateGood = 15 * time.Second
-)
+// rateGood is how old a rate may be.
+const rateGood = 15 * time.Second
 
 // readOwing adds what is owed, and how far the group is with each partition.
-func (f *Fleet) readOwing(ctx context.Context, o changelog.Options, names changelog.Names, maxTTL time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	store, err := changelog.OpenState(o, names.State)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	state, err := store.LoadOnly(ctx, owed.Wanted(f.Group))
-	if err != nil {
-		return err
-	}
+func (r *FleetReader) readOwing(ctx context.Context, f *Fleet, st *changelog.State) error {
 	sum := owed.NewSum(f.Group)
-	for key, e := range state.Under("partition", f.Group) {
+	for key, e := range st.Under("partition", f.Group) {
 		sum.Apply(key, e.Value)
 	}
-	lags, err := changelog.ReadLags(ctx, o, f.Group)
-	if err != nil {
+	var err error
+	if f.Lags, err = r.lags(ctx); err != nil {
 		return err
 	}
 	ends := map[changelog.Partition]int64{}
-	for _, l := range lags {
-		ends[l.Partition] = l.End
-		f.Lags = append(f.Lags, PartitionLag{l.Topic, l.Number, l.Committed, l.End, max(l.End-l.Committed, 0)})
+	for _, l := range f.Lags {
+		ends[changelog.Partition{Topic: l.Topic, Number: l.Partition}] = l.End
 	}
 	debts, bad := sum.All()
 	if bad != nil {
 		f.fail("fleet "+f.Group, "what is owed is not known: "+bad.Error())
 	}
-	rates, err := readRates(ctx, o, names.Status, f.Group)
-	if err != nil {
-		return err
-	}
-	f.owing(debts, ends, rates)
-	f.judgeOwing(time.Now(), maxTTL)
+	f.owing(debts, ends, r.rates())
 	return nil
+}
+
+// rates are the last records about nodes on the status topic, those that are not old.
+func (r *FleetReader) rates() map[string]replay.Owed {
+	rates := map[string]replay.Owed{}
+	if r.works == nil {
+		return rates
+	}
+	for _, s := range r.works.works.rates {
+		if s.Group == r.group && time.Since(s.At) <= rateGood {
+			rates[s.Node] = s
+		}
+	}
+	return rates
 }
 
 // owing sums up debts.
@@ -97,27 +77,15 @@ func (f *Fleet) owing(debts owed.Debts, ends map[changelog.Partition]int64, rate
 		f.Owing = append(f.Owing, w)
 	}
 	order := []string{pipeline.KindNode, pipeline.KindTemplate, pipeline.KindPool, pipeline.KindStorm}
-	slices.SortFunc(f.Owing, func(a, b Owing) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Owes), slices.Index(order, b.Owes)), cmp.Compare(a.Name, b.Name))
-	})
-}
-
-// readRates are the last records about nodes on the status topic, those that are not old.
-func readRates(ctx context.Context, o changelog.Options, topic, group string) (map[string]replay.Owed, error) {
-	rates := map[string]replay.Owed{}
-	_, _, err := changelog.ReadNewest(ctx, o, func(t string) bool { return t == topic }, newestSaid, func(_ string, r changelog.TopicRecord) error {
-		if s, err := replay.DecodeStatus(r.Value); err == nil { // others are for others
-			if s, ok := s.(replay.Owed); ok && s.Group == group {
-				rates[s.Node] = s
-			}
+	place := func(kind string) int { // what is issued again comes last
+		if i := slices.Index(order, kind); i >= 0 {
+			return i
 		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return nil, fmt.Errorf("reading how fast debts are paid: %w", err)
+		return len(order)
 	}
-	maps.DeleteFunc(rates, func(_ string, s replay.Owed) bool { return time.Since(s.At) > rateGood })
-	return rates, nil
+	slices.SortFunc(f.Owing, func(a, b Owing) int {
+		return cmp.Or(cmp.Compare(place(a.Owes), place(b.Owes)), cmp.Compare(a.Owes, b.Owes), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // judgeOwing adds what needs a person.
