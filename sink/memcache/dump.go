@@ -3,31 +3,30 @@ package memcache
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"invalidator/sink"
 )
 
 const (
-	dumpBuffer  = 64 << 10               // bytes that are read at once at most, and all that a dump holds of memory
+	dumpBuffer  = 64 << 10               // bytes that are taken apart at once
 	maxDumpLine = 2 << 10                // bytes of a line: a key of 250 bytes has up to 750 as it is written
-	expansion   = 30 * time.Second       // more, before the first byte: the hash table may be expanding, which the crawler waits for
-	readPause   = 500 * time.Millisecond // between two reads: who reads later holds the crawler back, and what waits for its lock
+	expansion   = 30 * time.Second       // more, before the first byte: the hash table may be expanding, which the crawler waits for; and behind END
+	leastQuiet  = 500 * time.Millisecond // that a node may say nothing, however few buckets it has
 )
 
 // silence is how long a node may say nothing. The crawler writes when it has some kilobytes, so that a table of many buckets, of which few
 // hold a live item, is silent until all were looked at: 12 s were seen for 2^26 of them. After each thousand it sleeps; a millisecond is
 // more than it takes for these, and for waking up.
 func (st *stats) silence() time.Duration {
-	return readPause + time.Duration(1<<st.hashPower/1000)*(st.crawlerSleep+time.Millisecond)
+	return leastQuiet + time.Duration(1<<st.hashPower/1000)*(st.crawlerSleep+time.Millisecond)
 }
 
 // Dump calls f with every item that the node holds from beginning to end of it, in no order: the key's bytes, valid during the call, and
-// the CAS value (0: it has none). Items that come, change or go meanwhile may be among them, twice or not at all.
-// f must not block: the server waits for who reads.
+// the CAS value (0: it has none). Items that come, change or go meanwhile may be among them, twice or not at all. f must not block, nor
+// take longer than the server does for a key (a microsecond or two): 16 MiB are kept for it, then the dump ends, void. The server is not
+// held back: as long as nobody reads, its clients wait.
 //
 // A nil error: all were shown. A *sink.BusyError: the crawler is at work, and nothing was asked. A *sink.NoDumpError: that node will
 // never do it. A *sink.VoidError: what was shown is not all. Others: the node cannot be asked, or ctx has ended.
@@ -49,8 +48,7 @@ func (c *Client) Dump(ctx context.Context, node string, f func(key []byte, cas u
 	case st.Running:
 		return &sink.BusyError{Node: node}
 	}
-	d := &dump{link: l, buf: make([]byte, dumpBuffer), silence: st.silence()}
-	if err := d.run(f); err != nil {
+	if err := newDump(l, st.silence()).run(f); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("dumping node %s: %w", node, ctx.Err())
 		}
@@ -67,16 +65,19 @@ func noDumps(node string) error {
 	return &sink.NoDumpError{Node: node, Why: "it runs with -X (--disable-dumping); start it without"}
 }
 
-// dump reads one.
+// dump takes one apart.
 type dump struct {
-	link    *metaLink
-	buf     []byte        // buf[from:to] was read and not yet taken apart
-	from    int           //
-	to      int           //
-	silence time.Duration // how long nothing may come
-	read    time.Time     // when something last was; zero: nothing yet
+	link     *metaLink
+	incoming *incoming
+	buf      []byte // buf[from:to] is next
+	from, to int
 }
 
+func newDump(l *metaLink, silence time.Duration) *dump {
+	return &dump{link: l, incoming: newIncoming(l.conn, silence), buf: make([]byte, dumpBuffer)}
+}
+
+// run is a dump from the command to its end, after which the connection is closed.
 func (d *dump) run(f func(key []byte, cas uint64)) error {
 	if behind, _ := d.link.in.Peek(d.link.in.Buffered()); len(behind) > 0 {
 		return d.void(fmt.Errorf("%.100q came behind its stats", behind))
@@ -84,6 +85,8 @@ func (d *dump) run(f func(key []byte, cas uint64)) error {
 	if err := d.link.say("lru_crawler metadump hash"); err != nil {
 		return d.void(err)
 	}
+	stop := d.incoming.start()
+	defer stop()
 	for first := true; ; first = false {
 		line, err := d.line()
 		if err != nil {
@@ -138,51 +141,37 @@ func (d *dump) line() ([]byte, error) {
 		}
 		d.to = copy(d.buf, d.buf[d.from:d.to])
 		d.from, seen = 0, d.to
-		if err := d.fill(); err != nil {
+		n, err := d.incoming.take(d.buf[d.to:])
+		if err != nil {
 			return nil, err
 		}
+		d.to += n
 	}
 }
 
-// fill reads what there is, behind what waits.
-func (d *dump) fill() error {
-	now, wait := time.Now(), d.silence+expansion
-	if !d.read.IsZero() {
-		wait = d.silence
-		if away := now.Sub(d.read); away > readPause {
-			return fmt.Errorf("who reads it was away for %s, which holds the node's crawler back", away.Round(time.Millisecond))
-		}
-	}
-	if err := d.link.conn.SetReadDeadline(now.Add(wait)); err != nil {
-		return fmt.Errorf("setting the deadline: %w", err)
-	}
-	n, err := d.link.conn.Read(d.buf[d.to:])
-	d.read = time.Now()
-	d.to += n
-	switch {
-	case n > 0:
-		return nil // an error comes again
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("nothing came for %s", wait.Round(time.Millisecond))
-	case err == nil:
-		return nil
-	}
-	return fmt.Errorf("reading: %w", err)
-}
-
-// end makes sure that nothing is behind END: a server that could not write for a second writes END into the middle of what it still has.
+// end makes sure that nothing is behind END, by asking for the version: a server that could not write for a second writes END into the middle of
+// what it still has.
 func (d *dump) end() error {
 	behind := d.buf[d.from:d.to]
 	if len(behind) == 0 {
-		err := d.link.version()
-		if err == nil {
-			return nil
-		}
-		var other *answerError
-		if !errors.As(err, &other) {
+		line, err := d.askVersion()
+		if err != nil {
 			return d.void(fmt.Errorf("asking whether END was the end: %w", err))
 		}
-		behind = []byte(other.line)
+		if bytes.HasPrefix(line, []byte("VERSION ")) && d.from == d.to {
+			return nil
+		}
+		behind = line
 	}
 	return d.void(fmt.Errorf("%.100q came behind END", behind))
+}
+
+func (d *dump) askVersion() ([]byte, error) {
+	if err := d.link.conn.SetWriteDeadline(time.Now().Add(d.link.timeout)); err != nil {
+		return nil, fmt.Errorf("setting the deadline: %w", err)
+	}
+	if _, err := d.link.conn.Write([]byte("version\r\n")); err != nil {
+		return nil, fmt.Errorf("writing: %w", err)
+	}
+	return d.line()
 }

@@ -2,13 +2,13 @@ package memcache
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,13 +21,24 @@ import (
 // dumped is what a dump shows: CAS values by key.
 func dumped(t *testing.T, c *Client, addr string) (map[string]uint64, error) {
 	t.Helper()
-	seen := make(map[string]uint64)
-	err := c.Dump(t.Context(), addr, func(key []byte, cas uint64) {
-		if _, twice := seen[string(key)]; twice {
+	type item struct {
+		end int // of its key in keys
+		cas uint64
+	}
+	var keys []byte
+	var items []item
+	err := c.Dump(t.Context(), addr, func(key []byte, cas uint64) { // as little as can be: the node waits for nobody
+		keys = append(keys, key...)
+		items = append(items, item{len(keys), cas})
+	})
+	seen, from := make(map[string]uint64, len(items)), 0
+	for _, it := range items {
+		key := string(keys[from:it.end])
+		if _, twice := seen[key]; twice {
 			t.Errorf("%q came twice", key)
 		}
-		seen[string(key)] = cas
-	})
+		seen[key], from = it.cas, it.end
+	}
 	return seen, err
 }
 
@@ -122,7 +133,6 @@ func TestFaultsOfDumps(t *testing.T) {
 		"END twice":                  {"END", memcachetest.Reply{Text: "END\r\n"}, void, "came behind END"},
 		"END, and something later":   {"version", memcachetest.Reply{Text: aLine}, void, "came behind END"},
 		"END, and it hangs up":       {"version", hangup(""), void, "whether END was the end"},
-		"END, and silence":           {"version", memcachetest.Reply{Then: memcachetest.Stall}, void, "timeout"},
 		"silence within":             {"the sixth line", memcachetest.Reply{Then: memcachetest.Stall}, void, "nothing came for"},
 		"silence at the end":         {"END", memcachetest.Reply{Then: memcachetest.Stall}, void, "nothing came for"},
 		"something behind its stats": {"stats settings", memcachetest.Reply{Text: "STAT cas_enabled yes\r\nEND\r\nEND\r\n", Then: memcachetest.Skip}, void, "came behind its stats"},
@@ -203,25 +213,24 @@ func TestASecondDumpIsNotAskedFor(t *testing.T) {
 // piped is a dump whose far side is the test's.
 func piped(silence time.Duration) (*dump, net.Conn) {
 	near, far := net.Pipe()
-	l := &metaLink{node: "n:1", conn: near, in: bufio.NewReader(near), timeout: time.Second}
-	return &dump{link: l, buf: make([]byte, dumpBuffer), silence: silence}, far
+	return newDump(&metaLink{node: "n:1", conn: near, in: bufio.NewReader(near), timeout: time.Second}, silence), far
 }
 
 // What a dump waits for, and for how long.
 func TestHowLongADumpWaits(t *testing.T) {
 	const s = 700 * time.Millisecond // what the node may be silent for
 	for name, tc := range map[string]struct {
-		pauses [3]time.Duration // before the first line, before the second, before END
-		away   time.Duration    // the reader, with the first line
+		pauses [4]time.Duration // before the first line, before the second, before END, before the version
+		blocks time.Duration    // whom the first key is told
 		want   string
 	}{
-		"none":                         {},
-		"as long as it may":            {pauses: [3]time.Duration{expansion + s - 1, s - 1, s - 1}},
-		"longer before the first":      {pauses: [3]time.Duration{expansion + s + 1}, want: "nothing came for 30.7s"},
-		"longer between":               {pauses: [3]time.Duration{0, s + 1}, want: "nothing came for 700ms"},
-		"longer before END":            {pauses: [3]time.Duration{0, 0, s + 1}, want: "nothing came for 700ms"},
-		"the reader was away":          {away: readPause},
-		"the reader was away too long": {away: readPause + time.Millisecond, want: "who reads it was away for 501ms"},
+		"none":                    {},
+		"as long as it may":       {pauses: [4]time.Duration{expansion + s - 1, s - 1, s - 1, expansion + s - 1}},
+		"longer before the first": {pauses: [4]time.Duration{expansion + s + 1}, want: "nothing came for 30.7s"},
+		"longer between":          {pauses: [4]time.Duration{0, s + 1}, want: "nothing came for 700ms"},
+		"longer before END":       {pauses: [4]time.Duration{0, 0, s + 1}, want: "nothing came for 700ms"},
+		"longer after it":         {pauses: [4]time.Duration{0, 0, 0, expansion + s + 1}, want: "whether END was the end: nothing came for 30.7s"},
+		"whom it tells blocks":    {blocks: 3 * s},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,15 +248,15 @@ func TestHowLongADumpWaits(t *testing.T) {
 					if line, err := in.ReadString('\n'); err == nil && line != "version\r\n" {
 						t.Errorf("asked %q", line)
 					}
+					time.Sleep(tc.pauses[3])
 					io.WriteString(far, "VERSION 1.6.18\r\n")
 				}()
 				lines := 0
 				err := d.run(func(key []byte, cas uint64) {
 					if lines++; lines == 1 {
-						time.Sleep(tc.away)
+						time.Sleep(tc.blocks)
 					}
 				})
-				d.link.close()
 				<-ended
 				if (err == nil) != (tc.want == "") || !strings.Contains(errText(err), tc.want) {
 					t.Errorf("after %d lines: %v, want %q", lines, err, tc.want)
@@ -258,6 +267,41 @@ func TestHowLongADumpWaits(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Whoever is told the keys never holds the node back: what it does not take is kept, up to a bound, and then the connection is closed.
+func TestADumpIsReadWhoeverIsTold(t *testing.T) {
+	const most = maxChunks * readSize / len(aLine)
+	for _, tc := range []struct {
+		lines int
+		want  string
+	}{{most / 2, ""}, {2 * most, "does not keep up: 16 MiB wait"}} {
+		d, far := piped(time.Hour)
+		written, ended := make(chan error, 1), make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer far.Close()
+			in := bufio.NewReader(far)
+			in.ReadString('\n')
+			_, err := io.WriteString(far, strings.Repeat(aLine, tc.lines))
+			written <- err
+			io.WriteString(far, "END\r\n")
+			in.ReadString('\n')
+			io.WriteString(far, "VERSION 1.6.18\r\n")
+		}()
+		lines := 0
+		err := d.run(func([]byte, uint64) {
+			if lines++; lines == 1 {
+				if err := <-written; (err == nil) != (tc.want == "") { // while the first key is being told
+					t.Errorf("the server has written %d lines, and then: %v", tc.lines, err)
+				}
+			}
+		})
+		<-ended
+		if (err == nil) != (tc.want == "") || !strings.Contains(errText(err), tc.want) || err == nil && lines != tc.lines {
+			t.Errorf("%d of %d lines: %v", lines, tc.lines, err)
+		}
 	}
 }
 
@@ -284,17 +328,48 @@ func TestHowLongANodeMayBeSilent(t *testing.T) {
 	}
 }
 
-// readDump is a dump of what a server has written: text, whatever is asked.
-func readDump(text string, f func(key []byte, cas uint64)) error {
-	conn := &scriptedConn{answers: strings.NewReader(text)}
-	l := &metaLink{node: "n:1", conn: deadlines{conn}, in: bufio.NewReader(conn)}
-	return (&dump{link: l, buf: make([]byte, dumpBuffer), silence: time.Hour}).run(f)
+// readDump is a dump of what a server has written, which comes in parts of so many bytes; what is behind END comes when it is asked for.
+func readDump(text string, part int, f func(key []byte, cas uint64)) error {
+	end := len(text)
+	if at := strings.Index(text, "END\r\n"); at >= 0 {
+		end = at + len("END\r\n")
+	}
+	asked := &gate{open: make(chan struct{})}
+	conn := &gatedConn{text: io.MultiReader(strings.NewReader(text[:end]), asked, strings.NewReader(text[end:])), part: part, asked: asked}
+	if end == len(text) {
+		asked.let()
+	}
+	return newDump(&metaLink{node: "n:1", conn: conn, in: bufio.NewReader(conn)}, time.Hour).run(f)
 }
 
-// deadlines are ignored.
-type deadlines struct{ *scriptedConn }
+// gatedConn reads what is behind the gate when it is asked for the version, or closed.
+type gatedConn struct {
+	net.Conn
+	text  io.Reader
+	part  int
+	asked *gate
+}
 
-func (deadlines) SetReadDeadline(time.Time) error { return nil }
+func (c *gatedConn) Read(b []byte) (int, error) { return c.text.Read(b[:min(len(b), c.part)]) }
+func (c *gatedConn) Write(b []byte) (int, error) {
+	if string(b) == "version\r\n" {
+		c.asked.let()
+	}
+	return len(b), nil
+}
+func (c *gatedConn) Close() error                   { c.asked.let(); return nil }
+func (*gatedConn) SetDeadline(time.Time) error      { return nil }
+func (*gatedConn) SetReadDeadline(time.Time) error  { return nil }
+func (*gatedConn) SetWriteDeadline(time.Time) error { return nil }
+
+// gate is a reader of nothing that waits until it is open.
+type gate struct {
+	once sync.Once
+	open chan struct{}
+}
+
+func (g *gate) let()                     { g.once.Do(func() { close(g.open) }) }
+func (g *gate) Read([]byte) (int, error) { <-g.open; return 0, io.EOF }
 
 // Whatever falls on the end of what is read at once.
 func TestLinesAcrossReads(t *testing.T) {
@@ -303,11 +378,10 @@ func TestLinesAcrossReads(t *testing.T) {
 	for want = 0; text.Len() < 5*dumpBuffer; want++ {
 		fmt.Fprintf(&text, "key=%s exp=-1 la=1 cas=%d fetch=no cls=1 size=63\n", strings.Repeat("%3A", 1+want%250), want)
 	}
+	text.WriteString("END\r\nVERSION 1.6.18\r\n")
 	for _, part := range []int{1 << 20, 1500, 17, 1} {
-		conn := &scriptedConn{answers: strings.NewReader("")}
-		l := &metaLink{node: "n:1", conn: parts{deadlines{conn}, strings.NewReader(text.String() + "END\r\n"), part}, in: bufio.NewReader(strings.NewReader("VERSION 1\r\n"))}
 		got := 0
-		err := (&dump{link: l, buf: make([]byte, dumpBuffer), silence: time.Hour}).run(func(key []byte, cas uint64) {
+		err := readDump(text.String(), part, func(key []byte, cas uint64) {
 			if len(key) != 1+got%250 || cas != uint64(got) {
 				t.Fatalf("line %d: %q, %d", got, key, cas)
 			}
@@ -319,28 +393,17 @@ func TestLinesAcrossReads(t *testing.T) {
 	}
 }
 
-// parts gives few bytes at once.
-type parts struct {
-	deadlines
-	text io.Reader
-	most int
-}
-
-func (p parts) Read(b []byte) (int, error) { return p.text.Read(b[:min(len(b), p.most)]) }
-
 // However long a dump is, it holds no more memory.
-func TestADumpAllocatesItsBufferAlone(t *testing.T) {
-	text := bytes.Repeat([]byte(aLine), 100_000)
-	text = append(text, "END\r\n"...)
-	n := testing.AllocsPerRun(1, func() {
-		in := bufio.NewReader(strings.NewReader("VERSION 1\r\n"))
-		l := &metaLink{node: "n:1", conn: parts{deadlines{new(scriptedConn)}, bytes.NewReader(text), 1500}, in: in}
-		if err := (&dump{link: l, buf: make([]byte, dumpBuffer), silence: time.Hour}).run(func([]byte, uint64) {}); err != nil {
+func TestADumpAllocatesItsBuffersAlone(t *testing.T) {
+	const lines = 30_000
+	text := strings.Repeat(aLine, lines) + "END\r\nVERSION 1.6.18\r\n"
+	n := testing.AllocsPerRun(5, func() {
+		if err := readDump(text, 1500, func([]byte, uint64) {}); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if n > 20 {
-		t.Errorf("%v allocations for 100,000 lines", n)
+	if n > 60 {
+		t.Errorf("%v allocations for %d lines", n, lines)
 	}
 }
 
@@ -353,7 +416,7 @@ func FuzzDump(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		keys := 0
-		err := readDump(text, func(key []byte, cas uint64) {
+		err := readDump(text, 1+len(text)/3, func(key []byte, cas uint64) {
 			if keys++; len(key) == 0 || len(key) > sink.MaxKeyLen {
 				t.Errorf("the key %q", key)
 			}

@@ -16,6 +16,7 @@ func get(withCAS bool) func(*session, []string) error {
 			return ses.answer(badFormat)
 		}
 		for _, key := range keys {
+			ses.touch(key)
 			it, ok := ses.store.get(key)
 			ses.server.counters.asked(ok)
 			if !ok {
@@ -58,6 +59,7 @@ func set(kind string) func(*session, []string) error {
 			u.cas = &cas
 		}
 		ses.server.counters.cmdSet.Add(1)
+		ses.touch(words[0])
 		_, v := ses.store.set(words[0], u)
 		if quiet {
 			return nil
@@ -76,6 +78,7 @@ func classicDelete(ses *session, words []string) error {
 	case len(words[0]) > maxKey:
 		return ses.answer(badFormat)
 	}
+	ses.touch(words[0])
 	v := ses.store.remove(words[0], removal{})
 	switch {
 	case quiet:

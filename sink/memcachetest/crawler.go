@@ -2,6 +2,7 @@ package memcachetest
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,13 +12,33 @@ import (
 type crawler struct {
 	lock    sync.Mutex // held by a dump, also while its reader pauses; let go for a moment after each crawlsPerSleep items
 	running atomic.Bool
+	items   [itemLocks]sync.Mutex // each held while an item of its part of the hash table is written to the dump's client
 }
 
-const crawlsPerSleep = 1000
+const (
+	crawlsPerSleep = 1000
+	itemLocks      = 4096 // as with four threads
+)
+
+var itemSeed = maphash.MakeSeed()
+
+// itemLock is that of the key's part.
+func (c *crawler) itemLock(key string) *sync.Mutex {
+	return &c.items[maphash.String(itemSeed, key)%itemLocks]
+}
 
 // workers is how many threads share the connections out. A dump that waits for the crawler's lock hangs its thread, with every connection
 // on it.
 const workers = 4
+
+// touch returns when nobody holds the key's part of the hash table. Its thread hangs until then.
+func (ses *session) touch(key string) {
+	ses.worker.Lock()
+	defer ses.worker.Unlock()
+	lock := ses.server.crawler.itemLock(key)
+	lock.Lock()
+	defer lock.Unlock()
+}
 
 // await returns when the connection's thread has a hand free.
 func (ses *session) await() {
@@ -71,15 +92,22 @@ func (ses *session) dump() error {
 			ses.server.crawler.lock.Unlock()
 			ses.server.crawler.lock.Lock()
 		}
-		it, ok := ses.store.peek(key)
-		if !ok {
-			continue
-		}
-		if err := ses.show(dumpLine(key, &it), "\n"); err != nil {
+		if err := ses.dumpItem(key); err != nil {
 			return err
 		}
 	}
 	return ses.show("END", "\r\n")
+}
+
+func (ses *session) dumpItem(key string) error {
+	lock := ses.server.crawler.itemLock(key)
+	lock.Lock()
+	defer lock.Unlock()
+	it, ok := ses.store.peek(key)
+	if !ok {
+		return nil
+	}
+	return ses.show(dumpLine(key, &it), "\n")
 }
 
 // show writes a line of a dump, unless an intercept does something else.

@@ -2,8 +2,8 @@
 //
 // It speaks what a client of this project says to a node: classic get, gets, set, add, cas, delete, flush_all, version, stats
 // and quit; meta mg, ms, md and mn, with the leases (mg … N30), stale marks (md … I T30) and keys in base64 (md … b) of memcached
-// 1.6.18; lru_crawler metadump, one at a time, with what a second one meets: BUSY, or while the first one's reader pauses a thread that hangs, and a quarter
-// of all connections with it; its error texts and its limit of 250 bytes a key. What it answers is held against a real memcached by one
+// 1.6.18; lru_crawler metadump, with what a reader that pauses does: a second dump hangs its thread, and so does who asks for a key in the
+// part of the hash table that is being written, and with it a quarter of all connections; its error texts and its limit of 250 bytes a key. What it answers is held against a real memcached by one
 // conformance suite that runs on both. It never evicts, counts no slabs and has no binary protocol, so it is no place to measure memory.
 //
 // Server.Intercept makes it misbehave on chosen commands, and within a dump on chosen lines, so that a test can make any fault of the wire

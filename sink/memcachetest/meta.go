@@ -132,6 +132,7 @@ func metaGet(ses *session, words []string) error {
 	if vivify != nil {
 		placeholder = *vivify
 	}
+	ses.touch(key.key)
 	it, won, ok := ses.store.lease(key.key, vivify != nil, expiry(int(placeholder)))
 	ses.server.counters.asked(ok)
 	if !ok {
@@ -182,6 +183,7 @@ func metaSet(ses *session, words []string) error {
 		return ses.answer(problem)
 	}
 	ses.server.counters.cmdSet.Add(1)
+	ses.touch(key.key)
 	cas, v := ses.store.set(key.key, u)
 	if fs.has('q') && v == done {
 		return nil
@@ -234,6 +236,7 @@ func metaDelete(ses *session, words []string) error {
 		at := expiry(int(*ttl))
 		r.expires = &at
 	}
+	ses.touch(key.key)
 	v := ses.store.remove(key.key, r)
 	if fs.has('q') && v == done {
 		return nil

@@ -57,7 +57,7 @@ func startProcess(tb TB, addr *net.TCPAddr, program string, args ...string) *Pro
 	if err := p.cmd.Start(); err != nil {
 		tb.Fatalf("starting %s (Debian: apt-get install %[1]s): %v", program, err)
 	}
-	tb.Cleanup(p.stop)
+	tb.Cleanup(p.Kill)
 	for deadline := time.Now().Add(processStart); ; {
 		conn, err := net.Dial("tcp", p.Addr)
 		if err == nil {
@@ -65,14 +65,15 @@ func startProcess(tb TB, addr *net.TCPAddr, program string, args ...string) *Pro
 			return p
 		}
 		if time.Now().After(deadline) {
-			p.stop() // its last words are complete then
+			p.Kill() // its last words are complete then
 			tb.Fatalf("%s %v does not listen: %v\n%s", program, args, err, &complaint)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-func (p *Process) stop() {
+// Kill ends the process as a crash does, and returns when it is gone. A second time is nothing.
+func (p *Process) Kill() {
 	p.cmd.Process.Kill()
 	p.cmd.Wait()
 }

@@ -41,11 +41,12 @@ func startReal(t *testing.T, args ...string) string {
 	return p.Addr
 }
 
-func TestConformanceOfMemcachedsDumps(t *testing.T)     { conformanceOfDumps(t, startReal) }
-func TestMemcachedsDumpLineEnds(t *testing.T)           { dumpLineEnds(t, startReal) }
-func TestMemcachedsOneDumpAtATime(t *testing.T)         { oneDumpAtATime(t, startReal) }
-func TestASecondDumpHangsMemcached(t *testing.T)        { aSecondDumpHangs(t, startReal) }
-func TestAMemcachedsDumpEndsWithItsClient(t *testing.T) { aDumpEndsWithItsClient(t, startReal) }
-func TestOnItGoesAfterAMemcachedsDump(t *testing.T)     { onItGoesAfterADump(t, startReal) }
-func TestMemcachedsCounters(t *testing.T)               { countersCount(t, startReal) }
-func TestMemcachedsSettings(t *testing.T)               { settingsShow(t, startReal) }
+func TestConformanceOfMemcachedsDumps(t *testing.T)      { conformanceOfDumps(t, startReal) }
+func TestMemcachedsDumpLineEnds(t *testing.T)            { dumpLineEnds(t, startReal) }
+func TestMemcachedsOneDumpAtATime(t *testing.T)          { oneDumpAtATime(t, startReal) }
+func TestASecondDumpHangsMemcached(t *testing.T)         { aSecondDumpHangs(t, startReal) }
+func TestAPausedDumpHangsMemcachedsClients(t *testing.T) { aPausedDumpHangsClients(t, startReal) }
+func TestAMemcachedsDumpEndsWithItsClient(t *testing.T)  { aDumpEndsWithItsClient(t, startReal) }
+func TestOnItGoesAfterAMemcachedsDump(t *testing.T)      { onItGoesAfterADump(t, startReal) }
+func TestMemcachedsCounters(t *testing.T)                { countersCount(t, startReal) }
+func TestMemcachedsSettings(t *testing.T)                { settingsShow(t, startReal) }
