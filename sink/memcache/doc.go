@@ -42,5 +42,13 @@
 // again with an error while it deletes others (suspect.go). Everything else is tried until it succeeds or the node is off. NOT_FOUND is success, through a proxy too: before one that answers it
 // for a delete that it only wrote down, Options.VerifyNotFound has it proven.
 //
-// Callers: internal/pipeline deletes, internal/app runs the client and reads Nodes for metrics and status.
+// # What a node holds
+//
+// Stats, Mark and Dump ask a node on connections of their own, whether it is on or off, and DeleteIf deletes in lane sink.Flush what still has the CAS
+// value that a dump has shown. That makes a flush, which internal/flush leads. A delete that compares is quiet too, and numbered (`md key q C17 O3`), so that an
+// EX says which one it is of; it never goes as one with another. A dump is a danger to the node's clients: as long as nobody reads it, memcached up to
+// 1.6.18 has them wait, and so does any that is asked for a second one. So it is read by a goroutine that waits for nothing, which rather ends it than keeps
+// more than 16 MiB, and is not asked for while another is under way.
+//
+// Callers: internal/pipeline deletes, internal/flush flushes, internal/app runs the client and reads Nodes for metrics and status.
 package memcache

@@ -92,8 +92,11 @@ func (d *dump) run(f func(key []byte, cas uint64)) error {
 		if err != nil {
 			return d.void(err)
 		}
-		if string(line) == "END\r" {
+		switch {
+		case string(line) == "END\r":
 			return d.end()
+		case first && string(line) == "OK\r": // as the protocol's description has it; no server up to 1.6.18 says it
+			continue
 		}
 		key, cas, ok := parseDumpLine(line)
 		switch {
@@ -123,7 +126,7 @@ func (d *dump) refused(line []byte) error {
 	case text == "ERROR":
 		return &sink.NoDumpError{Node: node, Why: "it does not know `lru_crawler metadump`, as a proxy or a memcached before 1.4.31; " + nameNodes}
 	case bytes.HasPrefix(line, []byte("BADCLASS")):
-		return &sink.NoDumpError{Node: node, Why: "it does not know `lru_crawler metadump hash`: it needs a newer memcached"}
+		return &sink.NoDumpError{Node: node, Why: "it does not know `lru_crawler metadump hash`: it needs a newer memcached, as 1.6.18"}
 	}
 	return d.void(&answerError{line: string(line)})
 }

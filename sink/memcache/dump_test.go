@@ -108,6 +108,7 @@ func TestFaultsOfDumps(t *testing.T) {
 		err    string
 		reason string
 	}{
+		"OK, and then not":           {metadump, hangup("OK\r\nERROR\r\n"), void, `"ERROR`},
 		"BUSY":                       {metadump, skip("BUSY currently processing crawler request\r\n"), busy, "lru_crawler_running"},
 		"crawler disabled":           {metadump, skip("CLIENT_ERROR lru crawler disabled\r\n"), never, "no_lru_crawler"},
 		"not allowed":                {metadump, skip("ERROR metadump not allowed\r\n"), never, "-X"},
@@ -370,6 +371,16 @@ type gate struct {
 
 func (g *gate) let()                     { g.once.Do(func() { close(g.open) }) }
 func (g *gate) Read([]byte) (int, error) { <-g.open; return 0, io.EOF }
+
+// As the protocol's description has it.
+func TestADumpThatBeginsWithOK(t *testing.T) {
+	for text, want := range map[string]int{"OK\r\nEND\r\nVERSION 1\r\n": 0, "OK\r\n" + aLine + "END\r\nVERSION 1\r\n": 1} {
+		got := 0
+		if err := readDump(text, 1<<20, func([]byte, uint64) { got++ }); err != nil || got != want {
+			t.Errorf("%q: %d keys, %v", text, got, err)
+		}
+	}
+}
 
 // Whatever falls on the end of what is read at once.
 func TestLinesAcrossReads(t *testing.T) {
