@@ -199,6 +199,13 @@ func (f *fakeNodes) beginDump(name string) (*fakeNode, error) {
 	return n, nil
 }
 
+// isDumped says whether a node is being dumped.
+func (f *fakeNodes) isDumped(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dumping[name]
+}
+
 func (f *fakeNodes) endDump(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -106,11 +106,11 @@ func (o *Options) query(ctx context.Context, at string) (float64, error) {
 	var answer promAnswer
 	switch err := json.Unmarshal(body, &answer); {
 	case err != nil && status != http.StatusOK:
-		return 0, fmt.Errorf("Prometheus answers %d %s", status, http.StatusText(status))
+		return 0, fmt.Errorf("asking Prometheus: it answers %d %s", status, http.StatusText(status))
 	case err != nil:
 		return 0, notProm(err)
 	case answer.Status != "success":
-		return 0, fmt.Errorf("Prometheus answers %q: %s", answer.Status, answer.Error)
+		return 0, fmt.Errorf("asking Prometheus: it answers %q: %s", answer.Status, answer.Error)
 	}
 	return answer.number()
 }
