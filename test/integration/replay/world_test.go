@@ -39,12 +39,24 @@ mappings:
 // newWorld has a change of each row in the topic. No worker runs yet.
 func newWorld(t *testing.T, rows int) *world {
 	t.Helper()
-	id := harness.Unique()
-	w := &world{t: t, topic: id + "-orders.shop.items", nodes: harness.StartNodes(t, 3), conns: map[string]*harness.Conn{}, rows: rows}
-	w.ring = sink.Record{Shards: []sink.Shard{
-		{ID: "s0", Weight: 1, Primary: sink.Node{Addr: w.nodes[0].Addr, Zone: "a"}, Replicas: []sink.Replica{{Addr: w.nodes[1].Addr, Zone: "b"}}},
-		{ID: "s1", Weight: 1, Primary: sink.Node{Addr: w.nodes[2].Addr, Zone: "a"}},
-	}}
+	nodes := harness.StartNodes(t, 3)
+	w := newWorldOf(t, rows, nodes, []sink.Shard{
+		{ID: "s0", Weight: 1, Primary: sink.Node{Addr: nodes[0].Addr, Zone: "a"}, Replicas: []sink.Replica{{Addr: nodes[1].Addr, Zone: "b"}}},
+		{ID: "s1", Weight: 1, Primary: sink.Node{Addr: nodes[2].Addr, Zone: "a"}},
+	}, harness.Options{Mappings: map[string]string{"items.yaml": mappings}, Settle: 50 * time.Millisecond})
+	all := make([]int, rows)
+	for i := range all {
+		all[i] = i
+	}
+	w.change(all...)
+	return w
+}
+
+// newWorldOf has these nodes and shards, and an empty topic. Sources of the options are what the configuration has behind the topic's source.
+func newWorldOf(t *testing.T, rows int, nodes []*harness.Node, shards []sink.Shard, o harness.Options) *world {
+	t.Helper()
+	o.ID = harness.Unique()
+	w := &world{t: t, topic: o.ID + "-orders.shop.items", nodes: nodes, ring: sink.Record{At: time.Now().UTC(), Shards: shards}, conns: map[string]*harness.Conn{}, rows: rows}
 	for _, n := range w.nodes {
 		c, err := harness.Dial(n.Addr)
 		if err != nil {
@@ -53,24 +65,28 @@ func newWorld(t *testing.T, rows int) *world {
 		t.Cleanup(c.Close)
 		w.conns[n.Addr] = c
 	}
-	w.Pipeline = harness.New(t, harness.Options{
-		ID: id, Mappings: map[string]string{"items.yaml": mappings}, Record: w.ring, Settle: 50 * time.Millisecond,
-		Sources: fmt.Sprintf("  - {name: orders, topics: {pattern: '%s', format: debezium}, first_start: earliest}\n", strings.ReplaceAll(w.topic, ".", `\.`)),
-	})
+	o.Record = w.ring
+	o.Sources = fmt.Sprintf("  - {name: orders, topics: {pattern: '%s', format: debezium}, first_start: earliest}\n%s", strings.ReplaceAll(w.topic, ".", `\.`), o.Sources)
+	w.Pipeline = harness.New(t, o)
 	w.CreateTopic(w.topic, 4)
-	w.change()
 	return w
 }
 
-// change writes a change of every row.
-func (w *world) change() {
+// change writes a change of each of these rows, which was committed just now.
+func (w *world) change(rows ...int) {
+	w.t.Helper()
+	w.changeAt(time.Now(), rows...)
+}
+
+// changeAt is change, of what was committed, and written by whoever feeds the topic, at a moment that is past.
+func (w *world) changeAt(at time.Time, rows ...int) {
 	w.t.Helper()
 	var eg errgroup.Group
 	eg.SetLimit(32)
-	for i := range w.rows {
+	for _, i := range rows {
 		eg.Go(func() error {
-			now := time.Now().UnixMilli()
-			w.Write(w.topic, fmt.Sprintf(`{"id":%d}`, i), fmt.Sprintf(
+			now := at.UnixMilli()
+			w.WriteAt(at, w.topic, fmt.Sprintf(`{"id":%d}`, i), fmt.Sprintf(
 				`{"before":{"id":%d,"ver":1},"after":{"id":%d,"ver":2},"source":{"connector":"mysql","name":"orders","db":"shop","table":"items","ts_ms":%d},"op":"u","ts_ms":%d}`, i, i, now, now))
 			return nil
 		})
