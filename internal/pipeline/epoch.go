@@ -104,6 +104,11 @@ func (p *partition) movedSince(v *registry.View, a, b int64) time.Time {
 	if at.IsZero() {
 		at = writtenAfter(v, a, b)
 	}
+	return p.mayLackSince(at)
+}
+
+// mayLackSince is from when on what was issued may be missing on a copy, if all was well at a time, and nothing is known of what came after. Zero: from any time.
+func (p *partition) mayLackSince(at time.Time) time.Time {
 	if at.IsZero() {
 		return at
 	}
@@ -141,17 +146,28 @@ func writtenAfter(v *registry.View, a, b int64) (at time.Time) {
 	return at.Add(-clocksDiffer)
 }
 
-// movedRanges are the offsets of which something was issued at since or later, by anybody, those that are in flight, and those that a primary owes which is
-// none any more: what it acknowledged just before it died may not have reached its replica, however late that was promoted.
+// movedRanges are the offsets of which something was issued at since or later, by anybody, and those that are in flight. Where a primary is none any more, since is
+// no later than what may be missing of it: what it acknowledged just before it died may not have reached its replica, however late that was promoted.
 func (p *partition) movedRanges(v *registry.View, a, b int64, since time.Time) spans {
-	next := p.live.window.next
-	ranges := append(p.journal.between(since, endOfTime), [2]int64{p.live.mark(), next})
-	for _, node := range movesBetween(v, a, b).Former() {
-		if d, owes := p.ledger.of(debtID{KindNode, node}); owes {
-			ranges = append(ranges, [2]int64{d.from, min(d.to, next)})
+	for _, node := range p.w.moves.of(v, epochName(a, b)).Former() {
+		if at := p.mayLackSince(p.missedSince(node)); !at.IsZero() && at.Before(since) {
+			since = at
 		}
 	}
+	ranges := append(p.journal.between(since, endOfTime), [2]int64{p.live.mark(), p.live.window.next})
 	return joined(ranges)
+}
+
+// missedSince is when a node that owes something was missed first, or, where it was never heard since the partition came, when the last owner issued something last:
+// it may have died with that one, and not be missed yet. Zero: it is not missed.
+func (p *partition) missedSince(node string) (at time.Time) {
+	if d, owes := p.ledger.of(debtID{KindNode, node}); owes {
+		at = d.since
+	}
+	if !p.restored.IsZero() && (at.IsZero() || p.restored.Before(at)) && !p.w.heardSince(node, p.began) {
+		at = p.restored
+	}
+	return at
 }
 
 // endOfTime is later than anything that a journal has.

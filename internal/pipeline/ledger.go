@@ -121,6 +121,10 @@ func (l *ledger) openDebt(id debtID, offset int64, at time.Time, s *Snapshot) (d
 	}
 	l.mu.versions++
 	d.version = l.mu.versions
+	if at.Before(d.since) { // it is known later when a node was missed first
+		d.since = at
+		l.revision.Add(1)
+	}
 	if d.open() && d.from <= offset {
 		return d, false // it says so already
 	}

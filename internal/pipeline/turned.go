@@ -28,7 +28,8 @@ func (w *Worker) NodeTurned(node string, on bool) {
 
 // turned opens a node's debt of what was issued shortly before at, or later. One that is back has nothing to fear but a copier.
 func (p *partition) turned(node string, on bool, at time.Time) {
-	t := p.w.opts.Snapshots.Current().View.Topology
+	s := p.w.opts.Snapshots.Current()
+	t := s.View.Topology
 	if !t.Names(node) || on && !t.IsReplica(node) {
 		return
 	}
@@ -36,6 +37,9 @@ func (p *partition) turned(node string, on bool, at time.Time) {
 		at = p.restored
 	}
 	if offset, any := p.journal.lowest(at.Add(-p.w.opts.Window)); any {
-		p.owe(node, offset, sink.Debts)
+		p.journal.note(time.Now(), s, sink.Debts, offset)
+		if p.ledger.owe(node, offset, at, s) {
+			p.ask(node)
+		}
 	}
 }
