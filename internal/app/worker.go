@@ -62,7 +62,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.Log.Error("the ring's files cannot be used; the state topic is asked for what was last good", "error", err)
 		}
 	}
-	nodes, err := memcacheOptions(w.Config.Cache)
+	nodes, err := memcacheOptions(w.Config)
 	if err != nil {
 		return err
 	}
@@ -294,6 +294,9 @@ func topicsOf(c *config.Config) ([]*pipeline.Source, []changelog.Start, error) {
 	return sources, starts, nil
 }
 
+// watchBeyond is how much longer than replay.window an idle node is watched: one that dies in that time may take with it what it acknowledged last, and is to be missed.
+const watchBeyond = 30 * time.Second
+
 // protocolProblems are what of the mappings cannot work in the protocol that nodes are spoken to.
 func protocolProblems(c *config.Config, s *mapping.Set) []mapping.Problem {
 	if memcache.Protocol(c.Cache.Protocol) == memcache.Classic {
@@ -302,7 +305,8 @@ func protocolProblems(c *config.Config, s *mapping.Set) []mapping.Problem {
 	return nil
 }
 
-func memcacheOptions(c config.Cache) (memcache.Options, error) {
+func memcacheOptions(all *config.Config) (memcache.Options, error) {
+	c := &all.Cache
 	t, err := tlsConfig("cache.node.tls", c.Node.TLS)
 	return memcache.Options{
 		Protocol:     memcache.Protocol(c.Protocol),
@@ -310,6 +314,7 @@ func memcacheOptions(c config.Cache) (memcache.Options, error) {
 		QueueBytes:   int(c.Node.Queue),
 		Timeout:      c.Node.Timeout,
 		MaxLag:       c.Node.MaxLag,
+		Watch:        all.Replay.Window + watchBeyond,
 		TLS:          t,
 		User:         c.Node.User,
 		Password:     c.Node.Password.Reveal(),

@@ -91,6 +91,7 @@ func TestOptionsFromConfig(t *testing.T) {
 	c := parse(t, t.TempDir(), `
 kafka: {brokers: [k:1], sasl: {mechanism: plain, user: u, password: p}, topic_prefix: inv, partitions: 3, replication: 2}
 cache: {max_ttl: 2h, protocol: classic, node: {connections: 5, queue: 1MiB, timeout: 3s, max_lag: 4s, user: u, password: p, not_found: verify}}
+replay: {window: 5m}
 `)
 	k, err := kafkaOptions(c.Kafka, nil)
 	if err != nil {
@@ -99,22 +100,22 @@ cache: {max_ttl: 2h, protocol: classic, node: {connections: 5, queue: 1MiB, time
 	if want := (changelog.Options{Brokers: []string{"k:1"}, SASL: changelog.SASL{Mechanism: changelog.Plain, User: "u", Password: "p"}}); !cmp.Equal(k, want) {
 		t.Error(cmp.Diff(want, k))
 	}
-	nodes, err := memcacheOptions(c.Cache)
+	nodes, err := memcacheOptions(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := (memcache.Options{
-		Protocol: memcache.Classic, ConnsPerNode: 5, QueueBytes: 1 << 20, Timeout: 3 * time.Second, MaxLag: 4 * time.Second,
+		Protocol: memcache.Classic, ConnsPerNode: 5, QueueBytes: 1 << 20, Timeout: 3 * time.Second, MaxLag: 4 * time.Second, Watch: 5*time.Minute + watchBeyond,
 		User: "u", Password: "p", VerifyNotFound: true,
 	}); !cmp.Equal(nodes, want) {
 		t.Error(cmp.Diff(want, nodes))
 	}
 	c.Cache.Node.TLS = &config.TLS{ServerName: "mc"}
-	if nodes, err := memcacheOptions(c.Cache); err != nil || nodes.TLS == nil || nodes.TLS.ServerName != "mc" {
+	if nodes, err := memcacheOptions(c); err != nil || nodes.TLS == nil || nodes.TLS.ServerName != "mc" {
 		t.Errorf("TLS: %+v, %v", nodes.TLS, err)
 	}
 	c.Cache.Node.TLS = &config.TLS{CA: "/no/such/file"}
-	if _, err := memcacheOptions(c.Cache); err == nil || !strings.Contains(err.Error(), "cache.node.tls.ca") {
+	if _, err := memcacheOptions(c); err == nil || !strings.Contains(err.Error(), "cache.node.tls.ca") {
 		t.Errorf("a missing CA of nodes: %v", err)
 	}
 	if want := (changelog.Settings{Prefix: "inv", Partitions: 3, Replication: 2, MaxTTL: 2 * time.Hour}); topicSettings(c) != want {

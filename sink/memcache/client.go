@@ -29,6 +29,7 @@ type Options struct {
 	QueueBytes   int           // bytes of deletes that a node may have unanswered in sink.Live; an eighth of it in each other lane. Default 8 MiB
 	TotalBytes   int           // of all nodes together; default 64 MiB
 	MaxLag       time.Duration // a node whose oldest live delete is older, or that answers nothing for so long, goes off; default 2 s
+	Watch        time.Duration // for how long a node that idles is asked each second whether it is there, so that its death is seen; at least a minute, the default
 	DialTimeout  time.Duration // name resolution, connect and TLS handshake together; default 1 s
 	Timeout      time.Duration // one batch (classic: one delete), from its first byte to its last answer; default 1 s
 	BackoffMin   time.Duration // pause after a first failure, doubled by each further one; default 50 ms
@@ -76,6 +77,7 @@ func New(opts Options, log *slog.Logger) *Client {
 	setDefault(&opts.QueueBytes, 8<<20)
 	setDefault(&opts.TotalBytes, 64<<20)
 	setDefault(&opts.MaxLag, 2*time.Second)
+	opts.Watch = max(opts.Watch, watchMin)
 	setDefault(&opts.DialTimeout, time.Second)
 	setDefault(&opts.Timeout, time.Second)
 	setDefault(&opts.BackoffMin, 50*time.Millisecond)

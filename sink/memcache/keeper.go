@@ -13,7 +13,7 @@ import (
 
 const (
 	watchEvery  = time.Second      // a node is looked at this often at least; an idle one is asked for an MN
-	idleWatch   = time.Minute      // so long after it was last spoken to
+	watchMin    = time.Minute      // so long after it was last spoken to, at least
 	againWithin = time.Minute      // a node that goes off again so soon after it was back stays off for a while
 	stayMin     = time.Second      // which is this the first time, doubled by each further one
 	stayMax     = 30 * time.Second // up to this
@@ -131,7 +131,7 @@ func (n *node) check(now time.Time) (next time.Duration, crowded bool) {
 			n.mu.lanes[l].trim()
 		}
 	}
-	if n.mu.on && !n.mu.unnamed && n.idle() && now.Sub(n.mu.used) < idleWatch && now.Sub(n.mu.answered) >= watchEvery/2 {
+	if n.mu.on && !n.mu.unnamed && n.idle() && now.Sub(n.mu.used) < n.client.opts.Watch && now.Sub(n.mu.answered) >= watchEvery/2 {
 		n.mu.ping = true
 		signal(n.wake)
 	}

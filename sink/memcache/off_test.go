@@ -313,3 +313,28 @@ func fillLane(t *testing.T, c *Client, l sink.Lane, node string) {
 type dropped struct{}
 
 func (dropped) Acked(sink.Copy, error) {}
+
+// The death of a node that idles is seen for as long after its last delete as its client is to watch it, also after its connections were closed; later it is not.
+func TestDeathOfAnIdleNode(t *testing.T) {
+	for _, c := range []struct {
+		watch, dies time.Duration
+		seen        bool
+	}{
+		{0, watchMin - 10*time.Second, true},
+		{0, watchMin + 10*time.Second, false},
+		{5 * time.Minute, 5*time.Minute - 10*time.Second, true},
+		{5 * time.Minute, 5*time.Minute + 10*time.Second, false},
+	} {
+		t.Run(fmt.Sprint(c.watch, " ", c.dies), func(t *testing.T) {
+			bubble(t, Options{Watch: c.watch}, func(t *testing.T, client *Client, w *wire, turns func() []turn) {
+				mustDelete(t, client, sink.Live, "a:1", "k", dropped{})
+				time.Sleep(c.dies)
+				w.set("a:1", func(n *wireNode) { n.dead = true })
+				time.Sleep(10 * time.Second)
+				if got := turns(); (len(got) == 1) != c.seen {
+					t.Errorf("turns: %+v", got)
+				}
+			})
+		})
+	}
+}
