@@ -82,6 +82,9 @@ func (g *Group) restore(ctx context.Context, ws map[Partition]*waiting) {
 // tryRestore reads what earlier owners of partitions left, in one go, and begins those where it could. A start without what is owed
 // would lose deletes.
 func (g *Group) tryRestore(ctx context.Context, ws map[Partition]*waiting) error {
+	if ws = g.stillWaiting(ws); len(ws) == 0 {
+		return nil
+	}
 	prefixes := map[string]bool{} // <group>/<topic>
 	for p := range ws {
 		prefixes[StateKey(g.opts.Group, p.Topic)] = true
@@ -144,6 +147,19 @@ func (g *Group) meet(ctx context.Context, ws map[Partition]*waiting, state *Stat
 		return fmt.Errorf("noting which partitions were seen: %w", err)
 	}
 	return nil
+}
+
+// stillWaiting leaves out what another restore has begun meanwhile: what that one has noted of a partition is no earlier owner's.
+func (g *Group) stillWaiting(ws map[Partition]*waiting) map[Partition]*waiting {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	left := make(map[Partition]*waiting, len(ws))
+	for p, w := range ws {
+		if g.mu.waiting[p] == w {
+			left[p] = w
+		}
+	}
+	return left
 }
 
 // begins reports whether a partition still waits, and ends its waiting.
