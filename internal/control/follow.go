@@ -182,6 +182,8 @@ func (s *State) take(entries []entry, t *tail, began time.Time, anew bool) (plan
 	defer s.mu.Unlock()
 	if anew {
 		s.mu.content = newContent()
+	}
+	if t.id != s.mu.topic {
 		clear(s.mu.ahead)
 	}
 	for _, e := range entries {
@@ -195,10 +197,20 @@ func (s *State) take(entries []entry, t *tail, began time.Time, anew bool) (plan
 	}
 	s.mu.forget(t.start)
 	s.mu.topic, s.mu.next, s.mu.asOf = t.id, t.next, began
-	if anew || len(entries) > 0 || len(s.mu.ahead) > 0 {
+	if anew || len(entries) > 0 || undecided(s.mu.ahead) {
 		s.changed()
 	}
 	return plans
+}
+
+// undecided reports whether there is a mark of which it is not known whether the topic has lost it.
+func undecided(marks map[changelog.Partition]ahead) bool {
+	for _, a := range marks {
+		if !a.lost {
+			return true
+		}
+	}
+	return false
 }
 
 // changed is called under the lock.

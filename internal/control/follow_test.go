@@ -317,6 +317,41 @@ func TestControlTopicLosesItsEnd(t *testing.T) {
 	})
 }
 
+// What a partition had acted on counts for nothing, once it was lost, also when the topic has grown beyond it again; and what it acts on then counts, also where that is the same offset.
+func TestControlTopicGrowsAgainAfterItLostItsEnd(t *testing.T) {
+	for _, end := range []int64{4, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			r.ask("x")
+			w := r.worker("w1")
+			looks(1)
+			mark := pipeline.ControlMark{Topic: w.state.Topic(), Offset: end}
+			for range 2 {
+				if got := w.orders(first, mark); got != nil {
+					t.Errorf("orders %q", got)
+				}
+				looks(2)
+			}
+			r.ask("y")
+			r.control("a", r.planned("a")) // at offset 2
+			r.ask("z")
+			looks(2)
+			for _, id := range []string{"a", "b"} {
+				got := w.state.After(first, mark)
+				if len(got) != 1 || got[0].ID != id {
+					t.Fatalf("behind %d: %+v, want %s", end, got, id)
+				}
+				mark = got[0].Mark
+				r.control("b", r.planned("b"))
+				looks(2)
+			}
+			if got := w.orders(first, mark); got != nil {
+				t.Errorf("orders %q", got)
+			}
+		})
+	}
+}
+
 // The offsets of a plan are of the topic that it names by its id: of one that was made again since they mean nothing.
 func TestPlanOfATopicThatWasMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

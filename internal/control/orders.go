@@ -19,6 +19,15 @@ func (s *State) After(p changelog.Partition, mark pipeline.ControlMark) (orders 
 	if !known {
 		return nil
 	}
+	orders = s.behind(p, from)
+	if n := len(orders); n > 0 && orders[n-1].Mark == mark { // shown again, it is the new one
+		delete(s.mu.ahead, p)
+	}
+	return orders
+}
+
+// behind are the plans from an offset on. It is called under the lock.
+func (s *State) behind(p changelog.Partition, from int64) (orders []pipeline.Order) {
 	limit := s.barrier(from)
 	for _, plan := range s.mu.plans {
 		if plan.Offset < from || plan.Offset >= limit || !s.mu.counts(plan) || s.mu.cancelOf(plan.ID) != nil {
@@ -43,24 +52,36 @@ func (s *State) After(p changelog.Partition, mark pipeline.ControlMark) (orders 
 	return orders
 }
 
+// ahead is a mark of a partition that was shown when it lay behind the topic's end.
+type ahead struct {
+	offset int64
+	shown  time.Time // first
+	lost   bool      // a look that began later did not find it either
+}
+
 // from is the offset from which on a partition has acted on nothing. A mark of another topic counts as none, and so does one behind the topic's end, where a look that began
-// after the mark was first shown does not find that end either: the topic lost it. It is called under the lock.
+// after the mark was first shown does not find that end either: the topic lost it, and may grow beyond it again. It is called under the lock.
 func (s *State) from(p changelog.Partition, mark pipeline.ControlMark) (offset int64, known bool) {
 	switch {
 	case s.mu.asOf.IsZero():
 		return 0, false
 	case mark.Topic != s.mu.topic:
 		return 0, true
+	}
+	was, before := s.mu.ahead[p]
+	before = before && was.offset == mark.Offset
+	switch {
+	case before && was.lost:
+		return 0, true
 	case mark.Offset <= s.mu.next:
 		delete(s.mu.ahead, p)
 		return mark.Offset, true
+	case !before:
+		was = ahead{mark.Offset, time.Now(), false}
 	}
-	shown, before := s.mu.ahead[p]
-	if !before {
-		shown = time.Now()
-		s.mu.ahead[p] = shown
-	}
-	return 0, s.mu.asOf.After(shown)
+	was.lost = s.mu.asOf.After(was.shown)
+	s.mu.ahead[p] = was
+	return 0, was.lost
 }
 
 // barrier is the offset of the first plan from an offset on that cannot be read and may count. It is called under the lock.

@@ -42,12 +42,12 @@ type State struct {
 	mu struct { // a leaf
 		sync.Mutex
 		content
-		topic   string                            // id of the topic; "" where the broker knows none
-		next    int64                             // offset behind what was read
-		asOf    time.Time                         // when the last look that worked began; zero: none did
-		today   map[string]string                 // ids of topics that plans name; of one that does not exist, none
-		ahead   map[changelog.Partition]time.Time // partitions whose mark is behind next, since when that is known
-		changed chan struct{}                     // closed and replaced when any of this is another
+		topic   string                        // id of the topic; "" where the broker knows none
+		next    int64                         // offset behind what was read
+		asOf    time.Time                     // when the last look that worked began; zero: none did
+		today   map[string]string             // ids of topics that plans name; of one that does not exist, none
+		ahead   map[changelog.Partition]ahead // marks that were behind next
+		changed chan struct{}                 // closed and replaced when any of this is another
 	}
 }
 
@@ -72,7 +72,7 @@ func newContent() content {
 func NewState() *State {
 	s := &State{}
 	s.mu.content, s.mu.changed = newContent(), make(chan struct{})
-	s.mu.ahead = map[changelog.Partition]time.Time{}
+	s.mu.ahead = map[changelog.Partition]ahead{}
 	return s
 }
 
