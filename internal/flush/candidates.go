@@ -2,7 +2,6 @@ package flush
 
 import (
 	"cmp"
-	"crypto/md5"
 	"encoding/binary"
 	"iter"
 	"math"
@@ -10,13 +9,19 @@ import (
 )
 
 // rank is where a wire text stands in the order in which a node's keys are deleted: its part, then its place there. It follows from the text and from how many parts there
-// are, on every node and for every conductor. The ring's own hash is another, so that parts are even on every shard.
+// are, on every node and for every conductor. No ring hashes so, and parts are even on every shard.
 type rank uint64
 
+// rankOf is FNV-1a, stirred as MurmurHash3 ends. It costs each key of a dump, which must not wait.
 func rankOf(wire []byte, parts int) rank {
-	sum := md5.Sum(wire)
-	high, low := binary.BigEndian.Uint32(sum[8:]), binary.BigEndian.Uint32(sum[12:])
-	return rank(uint64(high)*uint64(parts)>>32<<32 | uint64(low))
+	h := uint64(14695981039346656037)
+	for _, b := range wire {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	return rank(h>>32*uint64(parts)>>32<<32 | h&math.MaxUint32)
 }
 
 // firstOf is the lowest rank of a part.
@@ -27,8 +32,8 @@ func (r rank) part() int { return int(r >> 32) }
 // arenaSize is how much memory candidates take.
 const arenaSize = 32 << 20
 
-// candidates are what of one dump may be deleted, in one piece of memory: of the ranks from a given one on the lowest that fit. Where there is no room the highest part is
-// dropped whole; where there is but one, its higher half. It is one goroutine's.
+// candidates are what of one dump may be deleted, in one piece of memory: of the ranks from a given one on the lowest that fit. Where there is no room the highest parts
+// are dropped whole, about a quarter of all; where there is but one, its higher half. It is one goroutine's.
 type candidates struct {
 	arena      []byte // entries: rank, CAS value, length, text
 	index      []uint32
@@ -65,12 +70,16 @@ func (c *candidates) add(r rank, cas uint64, wire []byte) {
 	c.lowest, c.highest = min(c.lowest, r), max(c.highest, r)
 }
 
-// shrink wants less, and drops what is not wanted any more. next is about to be added. It reports false where all is of one rank, which is never cut.
+// shrink wants about a quarter less, and drops what is not wanted any more. next is about to be added. It reports false where all is of one rank, which is never cut.
 func (c *candidates) shrink(next rank) bool {
 	low, top := min(c.lowest, next), max(c.highest, next)
-	switch start := firstOf(top.part()); {
-	case low < start:
-		c.upto = start - 1
+	last := (low + (top-low)/4*3).part() // that is kept, unless it is the highest there is
+	if last == top.part() {
+		last--
+	}
+	switch {
+	case last >= low.part():
+		c.upto = firstOf(last+1) - 1
 	case low < top:
 		c.upto = low + (top-low)/2
 	default:

@@ -395,6 +395,67 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestOfManyCandidatesFewAreMeant: what a shard owns is looked for among all that a node has of the pool.
+func TestOfManyCandidatesFewAreMeant(t *testing.T) {
+	for _, arena := range []int{8 << 10, arenaSize} {
+		inBubble(t, func(r *rig) {
+			r.o.Arena = arena
+			topology := r.view.Topology
+			all := keys("feed", 3000)
+			r.nodes.fill("a:1 b:1", "old", all...)
+			want := 0
+			for _, key := range all {
+				if _, shard := topology.Locate(key); shard == "s0" {
+					want++
+				}
+			}
+			r.ask("f1", replay.Target{Pool: "feed", Shard: "s0"}, func(q *replay.Request) { q.Slices, q.Refill = 200, 1 })
+			r.start()
+			res := r.done("f1")
+			for _, node := range []string{"a:1", "b:1"} {
+				for _, text := range r.nodes.holds(node) {
+					if _, shard := topology.Locate(text[:len(text)-len("=old")]); shard == "s0" {
+						r.Errorf("%s holds %s", node, text)
+					}
+				}
+			}
+			if got := len(r.nodes.deletes()); got != 2*want || res.Copies != int64(2*want) {
+				r.Errorf("%d deletes, %+v, of %d keys", got, res, want)
+			}
+		})
+	}
+}
+
+// TestADryRunOfMany counts exactly what it need not look at closely, and about so many of the rest.
+func TestADryRunOfMany(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		const n = 60_000
+		r.nodes.fill("a:1 b:1", "old", keys("user", n)...)
+		dry := func(q *replay.Request) { q.DryRun = true }
+		r.ask("f1", replay.Target{Pool: "user"}, dry)
+		r.ask("f2", replay.Target{Pool: "user", Shard: "s0"}, dry)
+		r.start()
+		about := func(what string, got, want int64) {
+			r.Helper()
+			if got < want*9/10 || got > want*11/10 {
+				r.Errorf("%s: %d, want about %d", what, got, want)
+			}
+		}
+		of := map[string]int64{}
+		for _, key := range keys("user", n) {
+			_, shard := r.view.Topology.Locate(key)
+			of[shard]++
+		}
+		all, shard := r.done("f1"), r.done("f2")
+		if all.Copies != 2*n {
+			r.Errorf("%+v", all)
+		}
+		about("keys that readers ask first", all.Keys, n)
+		about("copies of a shard", shard.Copies, 2*of["s0"])
+		about("keys of a shard", shard.Keys, of["s0"])
+	})
+}
+
 // TestEveryPartIsToldOnce: so that who takes over can go on.
 func TestEveryPartIsToldOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {

@@ -181,6 +181,68 @@ func (st *sight) list() []string {
 	return nodes
 }
 
+// filter is a first look at the texts of a node: what it leaves out is not meant. It is asked for each key of a dump, which must not wait; where sure is false, has decides later.
+func (st *sight) filter(node string) (f *filter, sure bool) {
+	f = &filter{all: st.nodes[node], prefixes: st.prefixes, pools: maps.Clone(st.pools)}
+	for _, r := range st.rings {
+		for pool := range r.shards {
+			f.pools[pool] = true
+		}
+	}
+	gained := st.gains != nil && st.gains.names(node)
+	if gained {
+		maps.Copy(f.pools, st.claimed)
+	}
+	for _, prefix := range f.prefixes {
+		for pool := range f.pools {
+			f.heads = append(f.heads, append(slices.Clone(prefix), pool...))
+		}
+	}
+	return f, st.only == nil && (f.all || !gained && len(st.rings) == 0)
+}
+
+// filter knows texts by their pools.
+type filter struct {
+	all      bool
+	heads    [][]byte // prefix and pool of each
+	prefixes [][]byte
+	pools    map[string]bool
+}
+
+// fewHeads is up to how many each is looked at.
+const fewHeads = 8
+
+func (f *filter) has(wire []byte) bool {
+	if f.all {
+		return true
+	}
+	if len(f.heads) <= fewHeads {
+		for _, head := range f.heads {
+			if bytes.HasPrefix(wire, head) && endsPool(wire[len(head):]) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, prefix := range f.prefixes {
+		if key, ok := bytes.CutPrefix(wire, prefix); ok && f.pools[string(poolOf(key))] {
+			return true
+		}
+	}
+	return false
+}
+
+// endsPool says whether a pool's name ends where rest begins: at a colon, at the key's end, or at the #n of a hot copy of such a key.
+func endsPool(rest []byte) bool {
+	switch {
+	case len(rest) == 0 || rest[0] == ':':
+		return true
+	case rest[0] != '#' || len(rest) == 1:
+		return false
+	}
+	return len(bytes.TrimLeft(rest[1:], "0123456789")) == 0
+}
+
 // has says whether a text that a node holds is meant.
 func (st *sight) has(node string, wire []byte) bool {
 	if !st.inScope(node, wire) {
@@ -253,15 +315,13 @@ func recordOf(v *registry.View, epoch int64) *sink.Record {
 
 // poolOf is the first segment of a key, without #n where it is the whole key of a hot copy.
 func poolOf(key []byte) []byte {
-	pool, _, found := bytes.Cut(key, []byte(":"))
-	if found {
-		return pool
+	if i := bytes.IndexByte(key, ':'); i >= 0 {
+		return key[:i]
 	}
-	plain := bytes.TrimRight(pool, "0123456789")
-	if n := len(plain); n > 0 && n < len(pool) && plain[n-1] == '#' {
-		return plain[:n-1]
+	if i := bytes.LastIndexByte(key, '#'); i > 0 && endsPool(key[i:]) {
+		return key[:i]
 	}
-	return pool
+	return key
 }
 
 // gains are copies that nodes gained, by node.

@@ -72,9 +72,9 @@ type visit struct {
 	s     *sight
 	node  string
 	p     *place
-	kept  []int64 // by part: what stays
-	found []int64 // by part, of a dry run: copies
-	keys  []int64 // of them those that readers ask first
+	kept  int64   // that the dump has shown, and that stay
+	sure  bool    // all candidates are meant
+	found []tally // of a dry run, by part
 	guard *guard  // of the job; nil: of a dry run
 	parts int     // that are done
 }
@@ -82,7 +82,7 @@ type visit struct {
 // visit flushes what of a node is not done, as far as one dump goes. What keeps the node from it is noted there; an error ends the term.
 func (t *term) visit(ctx context.Context, j *job, s *sight, node string) error {
 	p := j.place(node)
-	v := &visit{term: t, j: j, s: s, node: node, p: p, kept: make([]int64, j.Parts)}
+	v := &visit{term: t, j: j, s: s, node: node, p: p}
 	err := v.flush(ctx)
 	var never *sink.NoDumpError
 	var fatal fatalError
@@ -168,38 +168,67 @@ func (v *visit) dump(ctx context.Context) error {
 	return err
 }
 
-// taker takes in what a dump shows: it never waits.
+// taker takes in what a dump shows. It never waits, and leaves what takes a microsecond for later: the server shows a key in about that.
 func (v *visit) taker(seen *int) func(key []byte, cas uint64) {
-	mark, parts, dry := v.p.mark.cas, v.j.Parts, v.j.DryRun
-	if dry {
-		v.found, v.keys = make([]int64, parts), make([]int64, parts)
-	} else {
-		if v.term.found == nil {
-			v.term.found = newCandidates(v.o.Arena)
-		}
-		v.term.found.reset(v.p.next, parts)
+	var filter *filter
+	filter, v.sure = v.s.filter(v.node)
+	if v.j.DryRun {
+		return v.dryTaker(filter, seen)
 	}
+	if v.term.found == nil {
+		v.term.found = newCandidates(v.o.Arena)
+	}
+	found, mark, parts := v.term.found, v.p.mark.cas, v.j.Parts
+	found.reset(v.p.next, parts)
 	return func(key []byte, cas uint64) {
 		*seen++
-		if len(key) > maxKey || string(key) == markKey || !v.s.has(v.node, key) {
-			return
-		}
-		r := rankOf(key, parts)
 		switch {
-		case dry:
-			v.found[r.part()]++
-			if v.s.primaryCopy(v.node, key) {
-				v.keys[r.part()]++
-			}
+		case !filter.has(key) || len(key) > maxKey || string(key) == markKey:
+			return
 		case mark == 0:
 			cas = 0
-			fallthrough
-		case cas <= mark:
-			if v.term.found.wants(r) {
-				v.term.found.add(r, cas, key)
-			}
-		default: // it was filled since the mark
-			v.kept[r.part()]++
+		case cas > mark: // it was filled since
+			v.kept++
+			return
+		}
+		if r := rankOf(key, parts); found.wants(r) {
+			found.add(r, cas, key)
+		}
+	}
+}
+
+const (
+	// closely is how many keys a dry run looks at closely, and of how many more it does at one.
+	closely = 4096
+	oneOf   = 16
+)
+
+// dryTaker counts what a dump shows. Of many keys it is not looked for each whether it is meant, where that follows from the ring, and whether readers ask for it here first.
+func (v *visit) dryTaker(filter *filter, seen *int) func(key []byte, cas uint64) {
+	v.found = make([]tally, v.j.Parts)
+	matched, parts := 0, v.j.Parts
+	return func(key []byte, _ uint64) {
+		*seen++
+		if !filter.has(key) || len(key) > maxKey || string(key) == markKey {
+			return
+		}
+		matched++
+		r, weight := rankOf(key, parts), int64(1)
+		if matched > closely {
+			weight = oneOf
+		}
+		close := weight == 1 || r%oneOf == 0
+		at := &v.found[r.part()]
+		switch {
+		case v.sure:
+			at.copies++
+		case close && v.s.has(v.node, key):
+			at.copies += weight
+		default:
+			return
+		}
+		if close && v.s.primaryCopy(v.node, key) {
+			at.keys += weight
 		}
 	}
 }
@@ -215,16 +244,15 @@ func (v *visit) same(ctx context.Context) error {
 
 // count tells what a dry run has found.
 func (v *visit) count(ctx context.Context) error {
-	for part, n := range v.found {
-		if n == 0 && part != v.j.Parts-1 {
+	for part, found := range v.found {
+		if found.copies == 0 && part != v.j.Parts-1 {
 			continue
 		}
-		done := tally{keys: v.keys[part], copies: n}
-		v.j.run.add(done)
-		if n > 0 {
+		v.j.run.add(found)
+		if found.copies > 0 {
 			v.j.run.parts++
 		}
-		if err := v.tellPart(ctx, part, done, true); err != nil {
+		if err := v.tellPart(ctx, part, found, true); err != nil {
 			return err
 		}
 	}
@@ -249,8 +277,11 @@ func (v *visit) delete(ctx context.Context) error {
 // deletePart deletes a part, or the beginning of one of which the rest found no room, once the load allows it. Parts are done in order, so that one in which nothing is need not be
 // told, but for a node's last one.
 func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
-	r, whole := v.j.run, v.term.found.whole(part)
+	r, whole, last := v.j.run, v.term.found.whole(part), part == v.j.Parts-1
 	var done tally
+	if !v.sure {
+		list = v.meant(list)
+	}
 	if len(list) > 0 {
 		if err := v.awaitLoad(ctx, len(list)); err != nil {
 			return err
@@ -266,16 +297,26 @@ func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
 		v.parts++
 		r.ended = time.Now()
 	}
-	if whole {
-		done.kept += v.kept[part]
-		v.metrics.keys.WithLabelValues(keysKept).Add(float64(v.kept[part]))
+	if whole && last { // the node's last dump
+		done.kept += v.kept
+		v.metrics.keys.WithLabelValues(keysKept).Add(float64(v.kept))
 	}
 	r.add(done)
-	if !whole || len(list) == 0 && part < v.j.Parts-1 {
+	if !whole || len(list) == 0 && !last {
 		return nil
 	}
 	v.p.next = firstOf(part + 1)
 	return v.tellPart(ctx, part, done, true)
+}
+
+// meant are those of some candidates that are.
+func (v *visit) meant(list []uint32) (sure []uint32) {
+	for _, at := range list {
+		if v.s.has(v.node, v.term.found.at(at).wire) {
+			sure = append(sure, at)
+		}
+	}
+	return sure
 }
 
 // tellPart tells how far a part of a node is.
