@@ -94,11 +94,11 @@ func askFlush(e *env, f configFlag, target replay.Target, l loadFlags, a askFlag
 		return refusedIsMisuse(err)
 	}
 	if !a.DryRun {
-		what := "are deleted, and read from the database again"
+		verb := "Delete"
 		if l.Stale {
-			what = "are marked stale, and read from the database again"
+			verb = "Mark stale"
 		}
-		if err := a.confirm(e, fmt.Sprintf("All keys of %s %s", target, what), "all keys of "+target.String()); err != nil {
+		if err := a.confirm(e, fmt.Sprintf("%s all keys of %s? Each is read from the database again.", verb, target)); err != nil {
 			return err
 		}
 	}

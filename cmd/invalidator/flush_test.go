@@ -45,13 +45,12 @@ why       the load of 512000 is above 400000
 asked     TIME (NOW), by ann@ops: a bad deploy
 options   pace 5,000/s, slices 64, stale for 45s, max load sum(rate(mysql_reads[1m]))<400000, refill 20s
 begun     TIME (NOW)
-done      1 of 64 parts, 1%
+done      2 of 128 parts, 1%
 deleted   4,500 keys, 4,500 copies, 6 kept
 
-NODE            PART  ROUND   KEYS  KEPT  STATE                               TOLD  BY
-10.0.1.5:11211  2/64      1  1,500     2  the load of 512000 is above 400000  Ns    w-1
-10.0.1.5:11211  1/64      1  1,500     2  done                                Ns    w-1
-10.0.2.9:11211  1/64      1  1,500     2  done                                Ns    w-1
+NODE            PART   KEYS  COPIES  KEPT  STATE                               TOLD  BY
+10.0.1.5:11211  2/64  3,000   3,000     4  the load of 512000 is above 400000  Ns    w-1
+10.0.2.9:11211  1/64  1,500   1,500     2  running                             Ns    w-1
 `
 	if d := cmp.Diff(want, timeless(out)); d != "" {
 		t.Error(d)
@@ -61,7 +60,7 @@ NODE            PART  ROUND   KEYS  KEPT  STATE                               TO
 	b.expect(0, "paused    by bob@ops", "", "flush", "status", "f1")
 	out = b.expect(0, `"state":"running"`, "", "flush", "resume", "f1", "--json")
 	var w app.Work
-	if err := json.Unmarshal([]byte(out), &w); err != nil || w.ID != "f1" || w.Done != 1 || w.All != 64 || w.Unit != app.UnitParts {
+	if err := json.Unmarshal([]byte(out), &w); err != nil || w.ID != "f1" || w.Done != 2 || w.All != 128 || w.Unit != app.UnitParts {
 		t.Errorf("%v %s", err, out)
 	}
 	b.expect(2, "", "f1 is not paused", "flush", "resume", "f1")
@@ -89,8 +88,8 @@ func TestFlushMisuse(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"All keys of pool feed are deleted, and read from the database again: it deletes all keys of pool feed, so say --yes (or look first: --dry-run)", []string{"pool", "feed"}},
-		{"All keys of node 10.0.1.6:11211 are marked stale", []string{"node", "10.0.1.6:11211", "--stale"}},
+		{"Delete all keys of pool feed? Each is read from the database again. Say --yes, or look first: --dry-run", []string{"pool", "feed"}},
+		{"Mark stale all keys of node 10.0.1.6:11211? Each is read from the database again. Say --yes", []string{"node", "10.0.1.6:11211", "--stale"}},
 		{`there is no pool feeds (did you mean "feed"?)`, []string{"pool", "feeds", "--yes"}},
 		{"there is no node cache-6:11211 (there are: 10.0.1.5:11211, 10.0.1.6:11211, 10.0.2.9:11211)", []string{"node", "cache-6:11211", "--yes"}},
 		{`there is no shard s9 (there are: s00, s01)`, []string{"pool", "feed", "--shard", "s9", "--yes"}},

@@ -187,8 +187,8 @@ func askReplay(e *env, f configFlag, target replay.Target, w windowFlags, a askF
 		return refusedIsMisuse(err)
 	}
 	if draft.Keys > askReplayAbove && !a.DryRun {
-		question := fmt.Sprintf("Of %s in the window about %s are replayed on every copy, and read from the database again", number(draft.Records, "record", "records"), number(draft.Keys, "key", "keys"))
-		if err := a.confirm(e, question, fmt.Sprintf("more than %d keys", askReplayAbove)); err != nil {
+		question := fmt.Sprintf("Replay about %s? Each is read from the database again.", number(draft.Keys, "key", "keys"))
+		if err := a.confirm(e, question); err != nil {
 			return err
 		}
 	}

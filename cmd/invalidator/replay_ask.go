@@ -29,15 +29,15 @@ func refusedIsMisuse(err error) error {
 	return err
 }
 
-// confirm asks on a terminal, and elsewhere wants --yes. limit is what is above it.
-func (f askFlags) confirm(e *env, question, limit string) error {
+// confirm asks on a terminal, and elsewhere wants --yes.
+func (f askFlags) confirm(e *env, question string) error {
 	switch {
 	case f.Yes:
 		return nil
 	case !isTerminal(e.stdin) || !isTerminal(e.stderr):
-		return misuse{fmt.Errorf("%s: it deletes %s, so say --yes (or look first: --dry-run)", question, limit)}
+		return misuse{fmt.Errorf("%s Say --yes, or look first: --dry-run", question)}
 	}
-	fmt.Fprintf(e.stderr, "%s. Go on? [y/N] ", question)
+	fmt.Fprintf(e.stderr, "%s [y/N] ", question)
 	answer, _ := bufio.NewReader(e.stdin).ReadString('\n') // without an answer: no
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return errors.New("nothing was asked for")
@@ -168,7 +168,7 @@ func endText(out io.Writer, w app.Work) error {
 	if w.Lost > 0 {
 		text += fmt.Sprintf("; the log no longer held %s", number(w.Lost, "record", "records"))
 	}
-	if w.DryRun && w.Kind == app.KindFlush {
+	if w.DryRun && w.Kind == app.KindFlush && w.Keys > 0 {
 		text += fmt.Sprintf("; as many misses, and it takes %s at least", span(time.Duration(w.Takes)*time.Second))
 	}
 	if took := w.Ended.Sub(w.At); !w.At.IsZero() && took > 0 {

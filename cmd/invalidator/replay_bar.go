@@ -64,6 +64,7 @@ func (b *bar) end() {
 	}
 }
 
+// text has what matters most first: a narrow terminal cuts the rest.
 func (b *bar) text(w app.Work) string {
 	var parts []string
 	share, known := w.Share()
@@ -73,6 +74,9 @@ func (b *bar) text(w app.Work) string {
 	case w.State != app.WorkRunning:
 		parts = append(parts, string(w.State))
 	}
+	if w.Left > 0 {
+		parts = append(parts, "about "+span(time.Duration(w.Left)*time.Second)+" left")
+	}
 	if w.Why != "" {
 		parts = append(parts, w.Why)
 	}
@@ -80,15 +84,12 @@ func (b *bar) text(w app.Work) string {
 		parts = append(parts, fmt.Sprintf("%s of %s", short(w.Done), number(w.All, strings.TrimSuffix(w.Unit, "s"), w.Unit)))
 	}
 	parts = append(parts, fmt.Sprintf("%s keys", short(w.Keys)), fmt.Sprintf("%s copies", short(w.Copies)))
-	if w.Left > 0 {
-		parts = append(parts, "about "+span(time.Duration(w.Left)*time.Second)+" left")
-	}
 	if !known {
 		share = 0
 	}
 	text := fmt.Sprintf("%3d%%", int(share*100))
 	if b.terminal {
-		text += " " + drawn(share, min(max(b.width/4, 10), 40))
+		text += " " + drawn(share, min(max(b.width/6, 10), 40))
 	}
 	return text + " " + strings.Join(parts, ", ")
 }

@@ -56,11 +56,19 @@ func (f listFlags) list(e *env, kinds ...string) error {
 	return printTable(e.stdout, workRows(all, now), 2, 3, 4)
 }
 
-// workRows are a table of works.
+// workRows are a table of works. Why something waits, or was not done, has a column where there is any.
 func workRows(all []app.Work, now time.Time) [][]string {
 	rows := [][]string{{"ID", "STATE", "DONE", "LEFT", "KEYS", "ASKED", "BY"}}
+	why := slices.ContainsFunc(all, func(w app.Work) bool { return w.Why != "" })
+	if why {
+		rows[0] = append(rows[0], "WHY")
+	}
 	for _, w := range all {
-		rows = append(rows, []string{w.ID, stateText(w), shareText(w), leftText(w), grouped(w.Keys), span(now.Sub(since(w))), askedBy(w)})
+		row := []string{w.ID, stateText(w), shareText(w), leftText(w), grouped(w.Keys), span(now.Sub(since(w))), askedBy(w)}
+		if why {
+			row = append(row, w.Why)
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }
@@ -180,6 +188,9 @@ func printWork(out io.Writer, w app.Work, now time.Time) error {
 	line("ended", moment(w.Ended))
 	if w.All > 0 {
 		done := fmt.Sprintf("%s of %s, %s", grouped(w.Done), number(w.All, strings.TrimSuffix(w.Unit, "s"), w.Unit), shareText(w))
+		if w.Round > 1 {
+			done += fmt.Sprintf(" of round %d", w.Round)
+		}
 		if w.Left > 0 {
 			done += ", about " + leftText(w) + " left"
 		}
@@ -253,16 +264,23 @@ func optionsText(w app.Work) string {
 	return strings.Join(all, ", ")
 }
 
-// partsShown is how many partitions, or parts, are for people; JSON has all.
+// partsShown is how many partitions, or nodes, are for people; JSON has all.
 const partsShown = 20
 
-// partRows are a work's partitions, or how far each node is with its parts: those that are not done first.
+// partRows are how far the partitions of a replay, or the nodes of a flush, are: those that are not done first.
 func partRows(w app.Work, now time.Time) [][]string {
 	rows := [][]string{{"PARTITION", "FROM", "AT", "TO", "KEYS", "STATE", "TOLD", "BY"}}
-	if w.Kind == app.KindFlush {
-		rows = [][]string{{"NODE", "PART", "ROUND", "KEYS", "KEPT", "STATE", "TOLD", "BY"}}
+	row := func(p app.WorkPart) []string {
+		return []string{fmt.Sprintf("%s/%d", p.Topic, p.Partition), fmt.Sprint(p.From), fmt.Sprint(p.Offset), fmt.Sprint(p.To), grouped(p.Keys), partState(p), span(now.Sub(p.At)), p.Worker}
 	}
 	parts := slices.Clone(w.Parts)
+	if w.Kind == app.KindFlush {
+		rows = [][]string{{"NODE", "PART", "KEYS", "COPIES", "KEPT", "STATE", "TOLD", "BY"}}
+		row = func(p app.WorkPart) []string {
+			return []string{p.Node, p.Part, grouped(p.Keys), grouped(p.Copies), grouped(p.Kept), partState(p), span(now.Sub(p.At)), p.Worker}
+		}
+		parts = byNode(parts, w.Round)
+	}
 	slices.SortStableFunc(parts, func(a, b app.WorkPart) int {
 		switch {
 		case a.Done == b.Done:
@@ -276,23 +294,46 @@ func partRows(w app.Work, now time.Time) [][]string {
 		if i == partsShown {
 			return append(rows, []string{fmt.Sprintf("and %d more", len(parts)-i)})
 		}
-		state := "running"
-		switch {
-		case p.Done:
-			state = "done"
-		case p.Waits != "":
-			state = p.Waits
-		}
-		if p.Lost > 0 {
-			state += fmt.Sprintf(", %d lost", p.Lost)
-		}
-		if w.Kind == app.KindFlush {
-			rows = append(rows, []string{p.Node, p.Part, fmt.Sprint(p.Round), grouped(p.Keys), grouped(p.Kept), state, span(now.Sub(p.At)), p.Worker})
-			continue
-		}
-		rows = append(rows, []string{fmt.Sprintf("%s/%d", p.Topic, p.Partition), fmt.Sprint(p.From), fmt.Sprint(p.Offset), fmt.Sprint(p.To), grouped(p.Keys), state, span(now.Sub(p.At)), p.Worker})
+		rows = append(rows, row(p))
 	}
 	return rows
+}
+
+func partState(p app.WorkPart) string {
+	state := "running"
+	switch {
+	case p.Done:
+		state = "done"
+	case p.Waits != "":
+		state = p.Waits
+	}
+	if p.Lost > 0 {
+		state += fmt.Sprintf(", %d lost", p.Lost)
+	}
+	return state
+}
+
+// byNode is a row a node: the part that it told of last in a round, with the keys of all. Parts are in order.
+func byNode(parts []app.WorkPart, round int) (nodes []app.WorkPart) {
+	for _, p := range parts {
+		if p.Round != round {
+			continue
+		}
+		last := len(nodes) - 1
+		if last < 0 || nodes[last].Node != p.Node {
+			nodes = append(nodes, p)
+			continue
+		}
+		was := nodes[last]
+		p.Keys, p.Copies, p.Kept = p.Keys+was.Keys, p.Copies+was.Copies, p.Kept+was.Kept
+		nodes[last] = p
+	}
+	for i := range nodes {
+		if n, of, _ := strings.Cut(nodes[i].Part, "/"); n != of {
+			nodes[i].Done = false
+		}
+	}
+	return nodes
 }
 
 // wordFlags are those of cancel, pause and resume.

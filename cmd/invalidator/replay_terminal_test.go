@@ -112,7 +112,7 @@ func TestOnATerminal(t *testing.T) {
 	}
 	ended := make(chan int)
 	go func() { ended <- do("flush", "pool", "feed", "--id", "f0") }()
-	x.await("All keys of pool feed are deleted, and read from the database again. Go on? [y/N] ")
+	x.await("Delete all keys of pool feed? Each is read from the database again. [y/N] ")
 	x.typed("\n")
 	x.await("nothing was asked for")
 	if code := <-ended; code != exitFailed || len(b.controls()) != 0 {
@@ -120,12 +120,12 @@ func TestOnATerminal(t *testing.T) {
 	}
 
 	go func() { ended <- do("flush", "pool", "feed", "--id", "f1", "--wait") }()
-	x.await("Go on? [y/N] ")
+	x.await("[y/N] ")
 	x.typed("y\n")
 	x.await("waiting for a worker to begin it")
 	b.tell(b.names.Control, replay.Job{ID: "f1", At: time.Now(), Scope: replay.Target{Pool: "feed"}, Answers: []string{"f1"}, Epoch: 7, Limit: 1000, Parts: 4})
 	b.tell(b.names.Status, replay.Progress{ID: "f1", At: time.Now(), Worker: "w", Part: &replay.Part{N: 0, Of: 4}, Node: "a:1", Round: 1, Keys: 12345, Copies: 12345, Done: true})
-	x.await("\r\x1b[K 25% [=====>              ] 1 of 4 parts, 12.3k keys, 12.3k copies")
+	x.await("\r\x1b[K 25% [===>         ] 1 of 4 parts, 12.3k keys, 12.3k copies")
 	b.tell(b.names.Status, replay.Result{ID: "f1", At: time.Now(), Clean: true, Keys: 20000, Copies: 20000})
 	if code := <-ended; code != exitOK {
 		t.Errorf("exit %d\n%s", code, x.text())
@@ -192,9 +192,9 @@ func unpainted(line string) string {
 func TestBar(t *testing.T) {
 	w := app.Work{ID: "r1", Kind: app.KindReplay, State: app.WorkRunning, Unit: app.UnitRecords, Done: 270_000, All: 600_000, Keys: 9312, Copies: 18624, Left: 4}
 	for width, want := range map[int]string{
-		80:  " 45% [=========>          ] 270k of 600,000 records, 9.3k keys, 18.6k copies, …",
-		200: " 45% [==================>                     ] 270k of 600,000 records, 9.3k keys, 18.6k copies, about 4s left",
-		0:   " 45% [=========>          ] 270k of 600,000 records, 9.3k keys, 18.6k copies, …",
+		80:  " 45% [=====>       ] about 4s left, 270k of 600,000 records, 9.3k keys, 18.6k …",
+		200: " 45% [==============>                  ] about 4s left, 270k of 600,000 records, 9.3k keys, 18.6k copies",
+		0:   " 45% [=====>       ] about 4s left, 270k of 600,000 records, 9.3k keys, 18.6k …",
 	} {
 		var out bytes.Buffer
 		b := newBar(&out, true, width)
@@ -213,8 +213,8 @@ func TestBar(t *testing.T) {
 	w.State, w.Why, w.Done, w.Left = app.WorkDone, "", 600_000, 0
 	b.show(w)
 	b.end()
-	want := " 45% 270k of 600,000 records, 9.3k keys, 18.6k copies, about 4s left\n" +
-		" 45% the load is above its limit, 270k of 600,000 records, 9.3k keys, 18.6k copies, about 4s left\n" +
+	want := " 45% about 4s left, 270k of 600,000 records, 9.3k keys, 18.6k copies\n" +
+		" 45% about 4s left, the load is above its limit, 270k of 600,000 records, 9.3k keys, 18.6k copies\n" +
 		"100% done, 600k of 600,000 records, 9.3k keys, 18.6k copies\n"
 	if out.String() != want {
 		t.Errorf("%q", out.String())

@@ -261,9 +261,9 @@ func TestAReplayOfMuchWantsYes(t *testing.T) {
 	b := newAskBench(t)
 	b.change(2*askReplayAbove + 2)
 	b.expect(0, "20,022 records lie in the window", "", "replay", "pool", "user", "--since", "1h", "--dry-run")
-	b.expect(2, "", "Of 20,022 records in the window about 20,022 keys are replayed on every copy, and read from the database again: it deletes more than 10000 keys, so say --yes (or look first: --dry-run)",
+	b.expect(2, "", "Replay about 20,022 keys? Each is read from the database again. Say --yes, or look first: --dry-run",
 		"replay", "pool", "user", "--since", "1h")
-	b.expect(2, "", "about 10,011 keys", "replay", "shard", "s00", "--since", "1h")
+	b.expect(2, "", "Replay about 10,011 keys?", "replay", "shard", "s00", "--since", "1h")
 	b.expect(0, "is asked for", "", "replay", "shard", "s00", "--since", "1h", "--yes")
 	if got := b.controls(); len(got) != 2 {
 		t.Errorf("written: %v", got)

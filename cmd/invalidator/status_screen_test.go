@@ -34,7 +34,7 @@ func TestStatusScreen(t *testing.T) {
 		},
 		Works: []app.Work{
 			{ID: "epoch/7-8", Kind: app.KindEpoch, State: app.WorkRunning, Begun: now.Add(-3 * time.Second), Done: 30, All: 40, Left: 1, Keys: 1000},
-			{ID: "f1", Kind: app.KindFlush, State: app.WorkPaused, At: now.Add(-time.Hour), By: "ann@ops", Keys: 123456},
+			{ID: "f1", Kind: app.KindFlush, State: app.WorkPaused, At: now.Add(-time.Hour), By: "ann@ops", Keys: 123456, Why: "the load is above its limit"},
 		},
 		Findings: []app.Finding{
 			{Severity: string(cdc.SeverityError), Where: "worker w-2", What: "lost"},
@@ -57,9 +57,9 @@ TOPIC BEHIND  PARTITIONS  RECORDS  OLDEST  AT MOST  IN PARTITION  SOURCE
 shop.users             2    90002      1h        2  1             shop
 shop.items             1      500    <10s      500  0             shop
 
-ID         STATE    DONE  LEFT     KEYS  ASKED  BY
+ID         STATE    DONE  LEFT     KEYS  ASKED  BY        WHY
 epoch/7-8  running   75%    1s    1,000  3s     the ring
-f1         paused      -     -  123,456  1h     ann@ops
+f1         paused      -     -  123,456  1h     ann@ops   the load is above its limit
 
 note: fleet: a change is on its way
 warning: node a:1: it is off

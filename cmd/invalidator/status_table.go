@@ -28,6 +28,12 @@ func tableText(paint *ui.Printer, rows [][]string, width int, numbers ...int) st
 	return paint.Bold(heading) + "\n" + body
 }
 
+// terminalWidth is how many columns a line may have; 0: as many as it needs.
+func terminalWidth(w io.Writer) int {
+	columns, _ := terminalSize(w)
+	return columns
+}
+
 // leastColumn is how narrow fit makes a column of text.
 const leastColumn = 8
 

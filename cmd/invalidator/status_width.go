@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux || darwin
 
 package main
 
@@ -21,10 +21,4 @@ func terminalSize(w io.Writer) (columns, lines int) {
 		return 0, 0
 	}
 	return int(size.columns), int(size.rows)
-}
-
-// terminalWidth is how many columns a line may have; 0: as many as it needs.
-func terminalWidth(w io.Writer) int {
-	columns, _ := terminalSize(w)
-	return columns
 }

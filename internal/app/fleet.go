@@ -88,6 +88,7 @@ type FleetReader struct {
 	store   *changelog.StateStore
 	mirror  *changelog.StateMirror
 	cl      *kgo.Client
+	log     *slog.Logger
 	works   *worksReader // nil: not yet
 
 	before   map[string]spoken // what was said at some look before
@@ -102,7 +103,7 @@ func OpenFleet(ctx context.Context, c *config.Config, log *slog.Logger) (*FleetR
 	if err != nil {
 		return nil, err
 	}
-	r, err := openFleet(ctx, o, changelog.NamesFor(c.Kafka.TopicPrefix), c.Kafka.Group)
+	r, err := openFleet(ctx, o, changelog.NamesFor(c.Kafka.TopicPrefix), c.Kafka.Group, log)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +115,12 @@ func OpenFleet(ctx context.Context, c *config.Config, log *slog.Logger) (*FleetR
 	return r, nil
 }
 
-func openFleet(ctx context.Context, o changelog.Options, names changelog.Names, group string) (*FleetReader, error) {
+func openFleet(ctx context.Context, o changelog.Options, names changelog.Names, group string, log *slog.Logger) (*FleetReader, error) {
 	store, err := openStateToRead(ctx, o, names.State)
 	if err != nil {
 		return nil, err
 	}
-	r := &FleetReader{kafka: o, names: names, group: group, store: store}
+	r := &FleetReader{kafka: o, names: names, group: group, store: store, log: log}
 	if r.cl, err = o.Client(); err != nil {
 		store.Close()
 		return nil, err
@@ -145,7 +146,7 @@ func (r *FleetReader) Close() {
 // wanted chooses the keys of the state topic that are looked at.
 func (r *FleetReader) wanted() func(key []byte) bool {
 	var all []func([]byte) bool
-	for _, parts := range [][]string{{"process"}, {"pause", r.group}, {"partition", r.group}, {"gap"}, {"gap-accepted"}, {"gap-passed"}, {"deadletter"}} {
+	for _, parts := range [][]string{{"process"}, {"pause", r.group}, {"partition", r.group}, {"ring", r.group}, {"gap"}, {"gap-accepted"}, {"gap-passed"}, {"deadletter"}} {
 		all = append(all, changelog.KeysUnder(parts...))
 	}
 	return func(key []byte) bool {
@@ -161,7 +162,7 @@ func (r *FleetReader) Read(ctx context.Context) (Fleet, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*checkTimeout)
 	defer cancel()
-	if err := r.readWorks(ctx, &f); err != nil {
+	if err := r.readWorks(ctx, &f, st); err != nil {
 		return f, err
 	}
 	if err := r.readOwing(ctx, &f, st); err != nil {
@@ -180,7 +181,7 @@ func (r *FleetReader) Read(ctx context.Context) (Fleet, error) {
 
 // readFleet is a look at the processes and the paused pools alone.
 func readFleet(ctx context.Context, o changelog.Options, topic, group string) (Fleet, error) {
-	r, err := openFleet(ctx, o, changelog.Names{State: topic}, group)
+	r, err := openFleet(ctx, o, changelog.Names{State: topic}, group, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return Fleet{}, err
 	}

@@ -33,20 +33,31 @@ type Parked struct {
 }
 
 // readWorks adds what is done again, and keeps what has ended lately for judgeWorks.
-func (r *FleetReader) readWorks(ctx context.Context, f *Fleet) error {
+func (r *FleetReader) readWorks(ctx context.Context, f *Fleet, st *changelog.State) error {
 	var err error
-	if r.works == nil {
-		r.works, err = readWorks(ctx, r.kafka, r.cl, r.names, time.Now().Add(-worksBack))
-	} else {
+	if r.works != nil {
 		err = r.works.read(ctx)
+	} else if r.works, err = readWorks(ctx, r.kafka, r.cl, r.names, time.Now().Add(-worksBack)); err != nil {
+		r.works = nil
 	}
 	if errors.Is(err, kerr.UnknownTopicOrPartition) { // nobody ran yet
 		r.works = nil
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("reading which replays and flushes there are: %w", err)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil: // the rest is worth showing all the same
+		f.warn("replays and flushes", err.Error())
 	}
+	if r.works == nil {
+		return nil
+	}
+	view, err := savedView(st, r.group)
+	if err != nil {
+		f.Findings = append(f.Findings, failed("ring", err)...)
+	}
+	r.works.works.nodes = flushNodes(view)
 	f.Works = r.works.works.list(time.Now())
 	return nil
 }

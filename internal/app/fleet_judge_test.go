@@ -2,12 +2,16 @@ package app
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"invalidator/internal/changelog"
 	"invalidator/internal/gap"
@@ -17,7 +21,7 @@ import (
 // reader looks at the rig's fleet.
 func (r *deskRig) reader() *FleetReader {
 	r.t.Helper()
-	f, err := openFleet(r.t.Context(), r.c.Options, r.c.Names, "fleet")
+	f, err := openFleet(r.t.Context(), r.c.Options, r.c.Names, "fleet", slog.New(slog.DiscardHandler))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -240,6 +244,27 @@ func TestAFleetOfFewTopics(t *testing.T) {
 		fleet := r.look(r.reader())
 		if len(fleet.Processes) != 1 || len(fleet.Findings) != 1 || !strings.HasPrefix(fmt.Sprint(fleet.Findings[0]), "warning: dead letters: topic invalidator.deadletter does not exist") {
 			t.Errorf("%+v", fleet)
+		}
+	})
+}
+
+// What our user may not read is left out, or less exact, and the rest is shown.
+func TestAFleetThatMayNotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newDeskRig(t)
+		r.change(0, 1)
+		time.Sleep(95 * time.Second)
+		r.speak()
+		r.tell(r.c.Names.Control, replayOf(replay.Target{Shard: "s00"}, time.Now().UTC()))
+		for _, topic := range []string{deskUsers, r.c.Names.Control} {
+			r.c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
+		}
+		fleet := r.look(r.reader())
+		if len(fleet.Processes) != 1 || len(fleet.Lags) != 2 || fleet.Lags[0].Age != 60 || len(fleet.Works) != 0 {
+			t.Errorf("%+v", fleet)
+		}
+		if len(fleet.Findings) != 1 || !strings.HasPrefix(fleet.Findings[0].String(), "warning: replays and flushes: reading invalidator.control/0 from offset 0 to 1: ") || !strings.Contains(fleet.Findings[0].What, "TOPIC_AUTHORIZATION_FAILED") {
+			t.Errorf("%v", fleet.Findings)
 		}
 	})
 }

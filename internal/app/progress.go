@@ -64,12 +64,13 @@ type Work struct {
 	Limit  float64   `json:"limit,omitempty"`  // of a flush: of the load
 	Shards []string  `json:"shards,omitempty"` // of an epoch: those that were promoted
 	Begun  time.Time `json:"begun,omitzero"`
-	Last   time.Time `json:"last,omitzero"`  // when something was told of it last
-	Ended  time.Time `json:"ended,omitzero"` //
-	Unit   string    `json:"unit"`           // of done and all: records of the log, or parts of each node's keys
+	Last   time.Time `json:"last,omitzero"`   // when something was told of it last
+	Ended  time.Time `json:"ended,omitzero"`  //
+	Round  int       `json:"round,omitempty"` // of a flush: all is done anew in each; done and all are of this one
+	Unit   string    `json:"unit"`            // of done and all: records of the log, or parts of nodes' keys
 	Done   int64     `json:"done"`
 	All    int64     `json:"all"`            // of what has begun; 0: not known
-	Left   int64     `json:"left,omitempty"` // seconds, at the pace so far; 0: not known
+	Left   int64     `json:"left,omitempty"` // seconds, at the pace so far; 0: not known, or it waits, or in a later round
 	Keys   int64     `json:"keys"`
 	Copies int64     `json:"copies"`
 	Kept   int64     `json:"kept,omitempty"`  // of a flush: keys that were filled after it began

@@ -17,6 +17,8 @@ type works struct {
 	jobs   map[string]*replay.Job
 	rates  map[string]replay.Owed // of nodes: what was said last, by group and node
 	unread int                    // records that this version cannot read
+
+	nodes func(replay.Target) int // how many nodes a flush goes to; nil, or 0: not known
 }
 
 // oneWork is what is known of an id.
@@ -178,7 +180,7 @@ func (b *works) work(of *oneWork, now time.Time) Work {
 	w.told(progress)
 	if of.job != nil {
 		w.Job, w.Limit = of.job.ID, of.job.Limit
-		w.All, w.Done = int64(of.job.Parts), partsDone(progress)
+		w.Done, w.All, w.Round = partsDone(progress, of.job.Parts, b.nodesOf(of.job))
 		if w.Begun.IsZero() {
 			w.Begun = of.job.At
 		}
@@ -196,6 +198,9 @@ func (b *works) end(w *Work, of *oneWork, now time.Time) {
 	if w.State.Ended() {
 		w.Why, w.Ended = "", w.Last
 	}
+	if w.State.Good() { // what was not told of had nothing to do
+		w.Done = w.All
+	}
 	if r := of.result; r != nil {
 		w.Why, w.Ended = r.Error, r.At
 		w.Keys, w.Copies, w.Kept, w.Owed, w.Lost, w.Takes = r.Keys, r.Copies, r.Kept, r.Owed, r.Lost, r.Seconds
@@ -210,7 +215,7 @@ func (b *works) end(w *Work, of *oneWork, now time.Time) {
 	case WorkPaused:
 		w.PausedBy = of.pause.By
 	}
-	if took := w.Last.Sub(w.Begun); w.State == WorkRunning && w.Done > 0 && w.Done < w.All && took > 0 {
+	if took := w.Last.Sub(w.Begun); w.State == WorkRunning && w.Why == "" && w.Round < 2 && w.Done > 0 && w.Done < w.All && took > 0 {
 		w.Left = max(int64(took.Seconds()*float64(w.All-w.Done)/float64(w.Done)), 1)
 	}
 }
@@ -223,21 +228,35 @@ func (b *works) progressOf(of *oneWork) []replay.Progress {
 	return slices.Collect(maps.Values(of.progress))
 }
 
-// partsDone are the parts of which every node that was told of is done with the last round that any began.
-func partsDone(progress []replay.Progress) (done int64) {
-	last := map[replay.Part]int{}
-	for _, p := range progress {
-		if p.Part != nil {
-			last[*p.Part] = max(last[*p.Part], p.Round)
-		}
+// nodesOf is how many nodes a job goes to; 0: that is not known.
+func (b *works) nodesOf(j *replay.Job) int {
+	if b.nodes == nil {
+		return 0
 	}
-	open := map[replay.Part]bool{}
+	return b.nodes(j.Scope)
+}
+
+// partsDone are the parts of the round that was begun last, and how many it has on all nodes together. A node goes through its parts in order, and tells of none that
+// is empty: what lies before one that is done is done.
+func partsDone(progress []replay.Progress, parts, nodes int) (done, all int64, round int) {
 	for _, p := range progress {
-		if p.Part != nil && p.Round == last[*p.Part] && !p.Done {
-			open[*p.Part] = true
-		}
+		round = max(round, p.Round)
 	}
-	return int64(len(last) - len(open))
+	through := map[string]int{} // by node
+	for _, p := range progress {
+		if p.Part == nil || p.Round != round {
+			continue
+		}
+		n := through[p.Node]
+		if p.Done {
+			n = max(n, p.Part.N+1)
+		}
+		through[p.Node] = n
+	}
+	for _, n := range through {
+		done += int64(n)
+	}
+	return done, int64(parts) * int64(max(nodes, len(through), 1)), round
 }
 
 func (w *oneWork) state(progress []replay.Progress, now time.Time) WorkState {

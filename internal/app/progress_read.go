@@ -15,7 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"invalidator/internal/changelog"
+	"invalidator/internal/control"
 	"invalidator/mapping"
+	"invalidator/replay"
+	"invalidator/sink/registry"
 )
 
 // topicTail reads a topic of one partition, and then, each time that it is asked, what came since. It is for one goroutine.
@@ -60,6 +63,23 @@ type worksReader struct {
 	log             *changelog.Log
 	control, status topicTail
 	works           *works
+}
+
+// flushNodes says how many nodes a flush goes to, under the ring records that count; 0 where that is not known.
+func flushNodes(view *registry.View) func(replay.Target) int {
+	none, _ := mapping.NewSet(nil)
+	rings := control.KnownOf(view, none)
+	return func(t replay.Target) int {
+		switch {
+		case t.Node != "":
+			return 1
+		case t.Shard != "":
+			return len(rings.Shards[t.Shard])
+		case t.Pool != "":
+			return len(rings.Nodes)
+		}
+		return 0 // which nodes gained keys is not known here
+	}
 }
 
 // readWorks begins with all of the control topic, and with what of the status topic was appended since a time; zero: all.
@@ -122,6 +142,9 @@ func (d *Desk) Works(ctx context.Context, since, now time.Time) (all []Work, unr
 		return nil, 0, err
 	}
 	defer r.close()
+	if err := d.knowNodes(ctx, r.works); err != nil {
+		return nil, 0, err
+	}
 	for _, w := range r.works.list(now) {
 		if !maxTime(maxTime(w.At, w.Last), w.Ended).Before(since) || !w.State.Ended() {
 			all = append(all, w)
@@ -160,7 +183,33 @@ func (d *Desk) follow(ctx context.Context, id string) (*worksReader, error) {
 			}
 		}
 	}
-	return readWorks(ctx, d.kafka, d.cl, d.names, since)
+	r, err := readWorks(ctx, d.kafka, d.cl, d.names, since)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.closeOn(d.knowNodes(ctx, r.works))
+}
+
+// knowNodes has works know how many nodes each flush goes to, where there is one.
+func (d *Desk) knowNodes(ctx context.Context, b *works) error {
+	if len(b.jobs) == 0 {
+		return nil
+	}
+	store, err := changelog.OpenState(d.kafka, d.names.State)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	st, err := store.LoadOnly(ctx, changelog.KeysUnder("ring", d.group))
+	if err != nil {
+		return err
+	}
+	view, err := savedView(st, d.group)
+	if err != nil {
+		d.log.Warn("ring records that cannot be read are left out", "error", err)
+	}
+	b.nodes = flushNodes(view)
+	return nil
 }
 
 func (b *works) find(id string, now time.Time) (Work, error) {

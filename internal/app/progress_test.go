@@ -134,7 +134,8 @@ func TestTheProgressOfAReplay(t *testing.T) {
 	}
 }
 
-// A flush is as far as its job is: a part is done when every node is through with it, in the last round that began. The newest reason for which it waits is told.
+// A flush is as far as its job is: as its nodes are with their parts, in the round that was begun last. A node goes through its parts in order, and tells of none that is
+// empty. The newest reason for which it waits is told.
 func TestTheProgressOfAFlush(t *testing.T) {
 	at := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
 	first, second := flushOf(replay.Target{Pool: "feed"}, replay.Options{}), flushOf(replay.Target{Pool: "feed"}, replay.Options{Pace: 500})
@@ -144,15 +145,32 @@ func TestTheProgressOfAFlush(t *testing.T) {
 		at = at.Add(time.Second)
 		return replay.Progress{ID: "f0", At: at, Worker: "w", Part: &replay.Part{N: n, Of: 4}, Node: node, Round: round, Epoch: 7, Keys: keys, Copies: keys, Kept: 1, Waits: waits, Done: done}
 	}
-	b := toldOf(t, at, first, second, job, part(0, 1, "a:1", 10, "", true), part(0, 1, "b:1", 5, "", true), part(1, 1, "a:1", 10, "", true), part(1, 1, "b:1", 0, "the node is off", false),
-		part(0, 2, "a:1", 2, "", false), part(2, 1, "a:1", 1, "", true), part(3, 1, "a:1", 0, "the load of 500000 is above 400000", false))
+	b := toldOf(t, at, first, second, job, part(0, 1, "a:1", 10, "", true), part(2, 1, "a:1", 10, "", true), part(3, 1, "a:1", 5, "", true), part(1, 1, "b:1", 2, "", true),
+		part(2, 1, "b:1", 1, "the load of 500000 is above 400000", false))
+	b.nodes = func(t replay.Target) int {
+		if t.Pool != "feed" {
+			return 0
+		}
+		return 3
+	}
 	w, err := b.find("f1", at)
-	if err != nil || w.State != WorkRunning || w.Job != "f0" || w.Unit != UnitParts || w.Done != 1 || w.All != 4 || w.Keys != 28 || w.Kept != 7 || w.Limit != 400000 || w.Pace != 500 ||
-		w.Why != "the load of 500000 is above 400000" || len(w.Parts) != 7 {
+	if err != nil || w.State != WorkRunning || w.Job != "f0" || w.Unit != UnitParts || w.Done != 6 || w.All != 12 || w.Round != 1 || w.Keys != 28 || w.Kept != 5 || w.Limit != 400000 || w.Pace != 500 ||
+		w.Why != "the load of 500000 is above 400000" || len(w.Parts) != 5 {
 		t.Errorf("%+v, %v", w, err)
 	}
-	if w.Parts[0].Part != "1/4" || w.Parts[0].Node != "a:1" || w.Parts[1].Round != 2 || w.Parts[6].Node != "b:1" || w.Parts[6].Waits != "the node is off" {
+	if w.Parts[0].Part != "1/4" || w.Parts[0].Node != "a:1" || w.Parts[1].Part != "3/4" || w.Parts[4].Node != "b:1" || w.Parts[4].Waits != "the load of 500000 is above 400000" {
 		t.Errorf("%+v", w.Parts)
+	}
+	value, err := replay.Encode(part(0, 2, "a:1", 0, "", true))
+	if err == nil {
+		err = b.status([]changelog.Record{{Value: value}})
+	}
+	if w, _ := b.find("f1", at); err != nil || w.Round != 2 || w.Done != 1 || w.All != 12 {
+		t.Errorf("in the second round: %+v, %v", w, err)
+	}
+	b.nodes = nil
+	if w, _ := b.find("f1", at); w.All != 4 {
+		t.Errorf("where nobody knows how many nodes there are: %+v", w)
 	}
 	if err := b.status([]changelog.Record{{Value: []byte(`{"v":1,"kind":"result","id":"f0","at":"2026-11-30T10:00:09Z","worker":"w","clean":true,"keys":1,"copies":1}`)}}); err != nil {
 		t.Fatal(err)

@@ -75,6 +75,10 @@ func (p Place) compare(c *cdc.RowChange) (int, bool) {
 const (
 	// placeWithin is how close the times come between which a place is looked for.
 	placeWithin = time.Second
+	// placeRecords is how many records of a partition are looked at, of which none may say where it lies, before the next one is.
+	placeRecords = 1000
+	// placeTail is how many of its last ones are.
+	placeTail = 50
 	// placeMargin is by how much commit times may run against the order of the log.
 	placeMargin = time.Second
 )
@@ -172,10 +176,15 @@ func (l *placeLook) run(ctx context.Context) (before, behind time.Time, err erro
 	case first.side == 0:
 		return first.commit.Add(-placeMargin), windowEnd(first.commit), nil
 	}
-	before = first.commit
-	low, high := first.at, time.Now()
-	found := false
-	for high.Sub(low) > placeWithin {
+	newest, err := l.newest(ctx, first)
+	switch {
+	case err != nil:
+		return before, behind, err
+	case newest.side < 0:
+		return before, behind, refuse("nothing at or behind %s has come into the topics of source %s yet: the last change there is of %s", l.place.text, l.source.Name, newest.commit.UTC().Format(time.RFC3339))
+	}
+	before, behind = first.commit, newest.commit
+	for low, high := first.at, newest.at; high.Sub(low) > placeWithin; {
 		middle := low.Add(high.Sub(low) / 2)
 		s, err := l.look(ctx, middle)
 		switch {
@@ -185,13 +194,10 @@ func (l *placeLook) run(ctx context.Context) (before, behind time.Time, err erro
 			before, low = s.commit, maxTime(s.at, middle)
 		default:
 			if s.found {
-				behind, found = s.commit, true
+				behind = s.commit
 			}
 			high = middle
 		}
-	}
-	if !found {
-		return before, behind, refuse("nothing at or behind %s has come into the topics of source %s yet: the last change there is of %s", l.place.text, l.source.Name, before.UTC().Format(time.RFC3339))
 	}
 	return before.Add(-placeMargin), windowEnd(behind), nil
 }
@@ -220,10 +226,7 @@ type seenChange struct {
 	commit time.Time
 }
 
-// errSeen ends a read.
-var errSeen = errors.New("seen")
-
-// look finds the first change that was appended at a time or later, in any partition.
+// look finds the first change that was appended at a time or later, in any partition, and says where it lies.
 func (l *placeLook) look(ctx context.Context, since time.Time) (seenChange, error) {
 	listed, err := l.desk.adm.ListOffsetsAfterMilli(ctx, since.UnixMilli(), l.topics...)
 	if some := (*kadm.ShardErrors)(nil); err != nil && !errors.As(err, &some) {
@@ -238,29 +241,70 @@ func (l *placeLook) look(ctx context.Context, since time.Time) (seenChange, erro
 	slices.SortFunc(heads, func(a, b kadm.ListedOffset) int { return cmp.Compare(a.Timestamp, b.Timestamp) })
 	var s seenChange
 	for _, o := range heads {
-		const most = 1000 // records of a partition that say nothing, before the next is looked at
-		err := l.log.Read(ctx, changelog.Partition{Topic: o.Topic, Number: o.Partition}, o.Offset, o.Offset+most, func(rs []changelog.Record) error {
-			for _, r := range rs {
-				c, _, err := l.decoder.DecodeContext(ctx, envelope.Record{Topic: o.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
-				if err != nil || c == nil { // what cannot be read was parked, and says nothing here
-					continue
-				}
-				if side, ok := l.place.compare(c); ok {
-					s = seenChange{true, side, r.Time, c.CommitTime}
-					if s.commit.IsZero() {
-						s.commit = r.Time
-					}
-					return errSeen
-				}
+		err := l.read(ctx, changelog.Partition{Topic: o.Topic, Number: o.Partition}, o.Offset, o.Offset+placeRecords, func(c seenChange) error {
+			s = c
+			return errSeen
+		})
+		if s.found || err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// newest finds the last change, or the last one that lies at or behind the place: first, where none of the last of each partition says where it lies.
+func (l *placeLook) newest(ctx context.Context, first seenChange) (s seenChange, err error) {
+	ends, err := l.desk.adm.ListEndOffsets(ctx, l.topics...)
+	if some := (*kadm.ShardErrors)(nil); err != nil && !errors.As(err, &some) {
+		return s, fmt.Errorf("asking where topics end: %w", err)
+	}
+	starts, err := l.desk.adm.ListStartOffsets(ctx, l.topics...)
+	if some := (*kadm.ShardErrors)(nil); err != nil && !errors.As(err, &some) {
+		return s, fmt.Errorf("asking where topics begin: %w", err)
+	}
+	s = first
+	for _, end := range ends.Offsets().Sorted() {
+		start, _ := starts.Lookup(end.Topic, end.Partition)
+		err := l.read(ctx, changelog.Partition{Topic: end.Topic, Number: end.Partition}, max(start.Offset, end.At-placeTail), end.At, func(c seenChange) error {
+			if c.side >= 0 && s.side < 0 || c.side >= s.side && c.at.After(s.at) {
+				s = c
 			}
 			return nil
 		})
-		if s.found {
-			return s, nil
-		}
 		if err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// errSeen ends a read.
+var errSeen = errors.New("seen")
+
+// read hands over the changes of a range that say where they lie.
+func (l *placeLook) read(ctx context.Context, of changelog.Partition, from, to int64, each func(seenChange) error) error {
+	err := l.log.Read(ctx, of, from, to, func(rs []changelog.Record) error {
+		for _, r := range rs {
+			c, _, err := l.decoder.DecodeContext(ctx, envelope.Record{Topic: of.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
+			if err != nil || c == nil { // what cannot be read was parked, and says nothing here
+				continue
+			}
+			side, ok := l.place.compare(c)
+			if !ok {
+				continue
+			}
+			s := seenChange{true, side, r.Time, c.CommitTime}
+			if s.commit.IsZero() {
+				s.commit = r.Time
+			}
+			if err := each(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errSeen) {
+		return nil
+	}
+	return err
 }
