@@ -17,14 +17,22 @@ type JournalLine struct {
 	HotRevision int64 // of the hot keys
 	Confirmed   int64 // when the registry last held these for certain; 0: never
 	Mappings    string
-	Lanes       []LaneSpan // in the order of lanes
+	Lanes       []LaneSpan // in the order of lanes; of one there are maxLaneSpans at most
 }
 
 // LaneSpan is the lowest and the highest offset of which one lane was sent anything, or had its last acknowledgement, in any round of the
-// live path or of a pass.
+// live path or of a pass. Of passes that are far from each other in the log there is one each, so that what asks for either reads nothing between them.
 type LaneSpan struct {
 	Lane            sink.Lane
 	Lowest, Highest int64
+}
+
+// maxLaneSpans is how many spans of one lane a line has: more passes of one lane are not under way in one second, or they are together.
+const maxLaneSpans = 4
+
+// away is how far some offsets are from the span.
+func (s *LaneSpan) away(lowest, highest int64) int64 {
+	return max(s.Lowest-highest, lowest-s.Highest, 0)
 }
 
 // snapshotID is what of a line names its snapshot.
@@ -39,14 +47,21 @@ func (s *Snapshot) id() snapshotID {
 	return snapshotID{s.View.Topology.Epoch(), s.View.Hot.Revision(), s.Mapper.Fingerprint()}
 }
 
-// span notes offset, and reports whether that is news.
+// span notes offsets, with those that they are near to, and reports whether that is news.
 func (l *JournalLine) span(lane sink.Lane, lowest, highest int64) (news bool) {
+	var s *LaneSpan // the nearest
+	n := 0
 	for i := range l.Lanes {
-		if s := &l.Lanes[i]; s.Lane == lane {
-			news = lowest < s.Lowest || highest > s.Highest
-			s.Lowest, s.Highest = min(s.Lowest, lowest), max(s.Highest, highest)
-			return news
+		if is := &l.Lanes[i]; is.Lane == lane {
+			if n++; s == nil || is.away(lowest, highest) < s.away(lowest, highest) {
+				s = is
+			}
 		}
+	}
+	if s != nil && (n == maxLaneSpans || s.away(lowest, highest) <= nearby) {
+		news = lowest < s.Lowest || highest > s.Highest
+		s.Lowest, s.Highest = min(s.Lowest, lowest), max(s.Highest, highest)
+		return news
 	}
 	at, _ := slices.BinarySearchFunc(l.Lanes, lane, func(s LaneSpan, lane sink.Lane) int { return int(s.Lane) - int(lane) })
 	l.Lanes = slices.Insert(l.Lanes, at, LaneSpan{lane, lowest, highest})
