@@ -13,7 +13,6 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"invalidator/replay"
 	"invalidator/sink"
 	"invalidator/test/integration/harness"
 	"invalidator/test/integration/services"
@@ -268,10 +267,4 @@ func (c *cluster) promoted() (shards []string) {
 	}
 	slices.Sort(shards)
 	return slices.Compact(shards)
-}
-
-// flushed waits for the end of the flush that the last record's promotion of a shard makes necessary.
-func (c *cluster) flushed(shard string) replay.Result {
-	c.t.Helper()
-	return c.result(fmt.Sprintf("promotion/%d/%s/feed", c.Epoch(), shard))
 }
