@@ -50,12 +50,14 @@ type modelOwner struct {
 
 // modelWorker is one process.
 type modelWorker struct {
-	id      int
-	w       *Worker
-	link    *modelLink
-	views   *views
-	stalled time.Time // it fetches nothing before
-	owns    []*modelOwner
+	id       int
+	w        *Worker
+	link     *modelLink
+	views    *views
+	registry *modelRegistry
+	blind    time.Time // it does not reach etcd before
+	stalled  time.Time // it fetches nothing before
+	owns     []*modelOwner
 }
 
 // assign gives a partition to a worker, with what the commit points to.
@@ -128,7 +130,9 @@ func (m *model) writeDown(o *modelOwner, progress []changelog.Progress, breaks b
 	}
 	maps.DeleteFunc(p.states, func(name string, _ []byte) bool { return name != o.name })
 	m.tell("w%d commits %d of %s: %s", o.w.id, pr.Offset, p.id, kept.State)
-	m.check(p)
+	if !m.moves() {
+		m.check(p)
+	}
 }
 
 // check looks for what must never be: an offset is committed, and below it a copy has neither acknowledged its rounds nor is in a debt of the

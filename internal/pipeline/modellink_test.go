@@ -205,7 +205,13 @@ func (l *modelLink) full(node string) {
 func (l *modelLink) unrest() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.ops) == 0 && len(l.off) == 0 {
+	off := 0
+	for node := range l.off {
+		if !l.nodes[node].dead {
+			off++
+		}
+	}
+	if len(l.ops) == 0 && off == 0 {
 		return ""
 	}
 	return fmt.Sprintf("w%d has %d deletes under way, and off are %v", l.id, len(l.ops), l.off)

@@ -17,7 +17,7 @@ import (
 // record: together less than modelSettle, as cache.settle asks for.
 const (
 	modelSettle  = 3 * time.Second
-	modelStall   = 2200 * time.Millisecond // also of whoever seeds a replica
+	modelStall   = 2200 * time.Millisecond // also of whoever carries a value, or seeds a replica
 	modelVisible = 500 * time.Millisecond
 	modelReplica = 4 * time.Second                       // a primary copies to its replicas within this
 	modelLag     = 2 * time.Second                       // node.max_lag
@@ -25,10 +25,12 @@ const (
 	modelHot     = 2                                     // copies of a hot key
 )
 
-var modelKeys = []string{"a", "b", "c"}
-
-// modelNodes are the shards' primaries and replicas.
-var modelShards = [][2]string{{"n1:1", "n2:1"}, {"n3:1", "n4:1"}}
+var (
+	modelKeys  = []string{"a", "b", "f"} // the last moves to the shard that joins
+	modelNodes = []string{"n1:1", "n2:1", "n3:1", "n4:1", "n5:1", "n6:1", "n7:1"}
+	// modelShards are those of the first record.
+	modelShards = map[string][]string{"s0": {"n1:1", "n2:1"}, "s1": {"n3:1", "n4:1"}}
+)
 
 // modelNode is a cache node. A value is the version of its key: 0 is the row before any commit.
 type modelNode struct {
@@ -38,6 +40,7 @@ type modelNode struct {
 	store map[string]int
 	lease map[string]int // by text: the token that may fill it
 	seen  time.Time      // when it last went down, or came up
+	dead  bool           // it will not come up any more
 }
 
 // modelCopy is a set (value) or a delete (-1) on its way from a primary to its replica.
@@ -48,14 +51,6 @@ type modelCopy struct {
 }
 
 const modelDelete = -1
-
-// modelFill is a reader between its miss and its set, or a seeder between its read and its write.
-type modelFill struct {
-	node, text string
-	token      int // 0: without a lease
-	value      int // -1: not read yet
-	read       time.Time
-}
 
 // modelRecord is a commit whose record is not in the log yet, or that is there.
 type modelRecord struct {
@@ -74,55 +69,29 @@ type world struct {
 	commits [][]modelRecord // by partition, in the order of offsets
 	nodes   map[string]*modelNode
 	copying map[string][]modelCopy // by replica
+	source  map[string]string      // of what is on its way, by replica
 	fills   []*modelFill
 	tokens  int
 
-	epoch   int64
-	seeding map[int]bool // by shard
-	carried time.Time    // until when what a seeder read may be under way, as a registry's view says it
+	rings   []*modelRing
+	saved   []registry.Sight // that workers have written down
+	flusher *modelFlusher
 	seeds   []modelSeed
 	hot     []map[string]sink.HotEntry // by revision
-	views   map[[2]int64]*registry.View
-	clients [2]int // revision that each has
-}
-
-type modelSeed struct {
-	shard int
-	epoch int64 // from which on it may copy: all workers have seen that it will
-	texts []string
-	until time.Time // it is over no sooner
+	clients [2]modelClient
 }
 
 func newWorld(m *model, parts int) *world {
-	w := &world{model: m, visible: map[string][]time.Time{}, nodes: map[string]*modelNode{}, copying: map[string][]modelCopy{}, epoch: 1,
-		seeding: map[int]bool{}, hot: []map[string]sink.HotEntry{{}}, views: map[[2]int64]*registry.View{}}
-	for _, s := range modelShards {
-		for _, n := range s {
-			w.nodes[n] = &modelNode{name: n, up: true, store: map[string]int{}, lease: map[string]int{}}
-		}
+	w := &world{model: m, visible: map[string][]time.Time{}, nodes: map[string]*modelNode{}, copying: map[string][]modelCopy{}, source: map[string]string{},
+		rings: []*modelRing{newModelRing(1, modelShards, nil, "")}, flusher: &modelFlusher{got: map[int64]*modelFlush{}}, hot: []map[string]sink.HotEntry{{}}}
+	for _, n := range modelNodes {
+		w.nodes[n] = &modelNode{name: n, up: true, store: map[string]int{}, lease: map[string]int{}}
 	}
 	for range parts {
 		w.logs = append(w.logs, &fakeLog{})
 	}
 	w.commits = make([][]modelRecord, parts)
 	return w
-}
-
-// view is what a registry that is up to date shows.
-func (w *world) view() *registry.View {
-	id := [2]int64{w.epoch, int64(len(w.hot) - 1)}
-	if v := w.views[id]; v != nil {
-		return v
-	}
-	var shards []string
-	for i, s := range modelShards {
-		shards = append(shards, fmt.Sprintf(`{"id":"s%d","weight":1,"primary":{"addr":%q},"replicas":[{"addr":%q,"seeding":%v}]}`, i, s[0], s[1], w.seeding[i]))
-	}
-	v := view(w.t, fmt.Sprintf(`{"epoch":%d,"kind":"points160","shards":[%s]}`, w.epoch, strings.Join(shards, ",")), nil)
-	v.Hot = sink.NewHotKeysOf(id[1], id[1], w.hot[id[1]])
-	v.Carried = w.carried
-	w.views[id] = v
-	return v
 }
 
 // text is a key's name in the cache, or its nth copy's.
@@ -138,22 +107,6 @@ func modelKeyOf(text string) string {
 	return key
 }
 
-// owners are the primary and the replica of a text.
-func (w *world) owners(text string) [2]string {
-	cs := w.view().Topology.AppendCopies(nil, text, 0)
-	return [2]string{cs[0].Node, cs[1].Node}
-}
-
-// shardOf is the shard of a node, and whether it is its primary.
-func shardOf(node string) (shard int, primary bool) {
-	for i, s := range modelShards {
-		if n := slices.Index(s[:], node); n >= 0 {
-			return i, n == 0
-		}
-	}
-	panic(node)
-}
-
 // put sets a text on a node that is up, or deletes it. A primary copies it on, later; to a replica that is being seeded it does so once it
 // is.
 func (w *world) put(n *modelNode, text string, value int, why string) {
@@ -164,9 +117,13 @@ func (w *world) put(n *modelNode, text string, value int, why string) {
 		n.store[text] = value
 	}
 	w.tell("%s: %s = %d (%s)", n.name, text, value, why)
-	if shard, primary := shardOf(n.name); primary && why != "copied" && !w.seeding[shard] {
-		r := modelShards[shard][1]
-		w.copying[r] = append(w.copying[r], modelCopy{time.Now(), text, value})
+	if why == "copied" {
+		return
+	}
+	for _, r := range w.ring().copiesTo(n.name) {
+		if r != w.ring().seeding {
+			w.copying[r], w.source[r] = append(w.copying[r], modelCopy{time.Now(), text, value}), n.name
+		}
 	}
 }
 
@@ -202,11 +159,6 @@ func (w *world) commit() []string {
 	return keys
 }
 
-// lateFill is a reader that has read a row just before a commit shows.
-func (w *world) lateFill(text string) {
-	w.fills = append(w.fills, &modelFill{node: w.owners(text)[0], text: text, value: w.row(modelKeyOf(text)), read: time.Now()})
-}
-
 func (w *world) key() string {
 	if w.r.Float64() < 0.7 {
 		return modelKeys[w.focus]
@@ -239,97 +191,6 @@ func (w *world) row(key string) int {
 	return n
 }
 
-// read has a client read a key: a miss begins a fill.
-func (w *world) read() {
-	c := w.r.IntN(len(w.clients))
-	if !w.on["oldclient"] || w.r.Float64() < 0.02 {
-		w.clients[c] = len(w.hot) - 1
-	}
-	key := w.key()
-	text := modelText(key, w.r.IntN(w.hot[w.clients[c]][modelText(key, 0)].Copies+1))
-	owners := w.owners(text)
-	node := owners[0]
-	if w.on["replicaread"] && w.r.Float64() < 0.4 {
-		node = owners[1]
-	}
-	n := w.nodes[node]
-	if _, has := n.store[text]; has || !n.up {
-		return
-	}
-	f := &modelFill{node: node, text: text, value: -1}
-	if w.on["lease"] && w.r.IntN(2) == 0 {
-		if n.lease[text] != 0 {
-			return
-		}
-		w.tokens++
-		f.token, n.lease[text] = w.tokens, w.tokens
-	}
-	w.fills = append(w.fills, f)
-}
-
-// fill goes a step on, and reports whether it is over.
-func (w *world) fill(f *modelFill) bool {
-	if f.value < 0 {
-		f.value, f.read = w.row(modelKeyOf(f.text)), time.Now()
-		return false
-	}
-	if n := w.nodes[f.node]; n.up && (f.token == 0 || n.lease[f.text] == f.token) {
-		w.put(n, f.text, f.value, "fill")
-	}
-	return true
-}
-
-// seedSome has the copiers that fill replicas read one value more.
-func (w *world) seedSome(seen int64) {
-	for i := range w.seeds {
-		s := &w.seeds[i]
-		if s.epoch > seen || len(s.texts) == 0 || w.r.IntN(8) > 0 {
-			continue
-		}
-		text := s.texts[0]
-		s.texts = s.texts[1:]
-		from, to := w.nodes[modelShards[s.shard][0]], modelShards[s.shard][1]
-		if v, has := from.store[text]; has && from.up {
-			w.tell("a seeder reads %s = %d from %s", text, v, from.name)
-			w.fills = append(w.fills, &modelFill{node: to, text: text, value: v, read: time.Now()})
-		}
-	}
-	for i, s := range w.seeds {
-		if len(s.texts) == 0 && time.Now().After(s.until) {
-			w.seeds = slices.Delete(w.seeds, i, i+1)
-			w.seeding[s.shard] = false
-			w.epoch++
-			w.carried = time.Now().Add(time.Minute)
-			w.tell("epoch %d: the replica of shard %d is seeded", w.epoch, s.shard)
-			return
-		}
-	}
-}
-
-func (w *world) beginSeeding() {
-	shard, _ := shardOf(w.owners(modelText(w.key(), 0))[0])
-	if w.seeding[shard] || len(w.seeds) > 0 {
-		return
-	}
-	w.seeding[shard] = true
-	w.epoch++
-	replica := w.nodes[modelShards[shard][1]] // a fresh one
-	clear(replica.store)
-	clear(replica.lease)
-	w.copying[replica.name] = nil
-	s := modelSeed{shard: shard, epoch: w.epoch, until: time.Now().Add(2*time.Second + w.upTo(8*time.Second))}
-	for _, k := range modelKeys {
-		for n := range modelHot + 1 {
-			if text := modelText(k, n); w.owners(text)[1] == replica.name {
-				s.texts = append(s.texts, text)
-			}
-		}
-	}
-	w.r.Shuffle(len(s.texts), func(i, j int) { s.texts[i], s.texts[j] = s.texts[j], s.texts[i] })
-	w.seeds = append(w.seeds, s)
-	w.tell("epoch %d: the replica of shard %d is to be seeded", w.epoch, shard)
-}
-
 // changeHot makes a key hot, hotter, less hot or not hot.
 func (w *world) changeHot() {
 	last := w.hot[len(w.hot)-1]
@@ -348,6 +209,7 @@ func (w *world) changeHot() {
 func (w *world) tick() {
 	now := time.Now()
 	w.appendLog()
+	w.flushSome()
 	w.fills = slices.DeleteFunc(w.fills, func(f *modelFill) bool {
 		must := f.token == 0 && f.value >= 0 && now.Sub(f.read) > modelStall-200*time.Millisecond
 		slow := f.value >= 0 && w.r.Float64() < 0.9
@@ -361,15 +223,22 @@ func (w *world) tick() {
 			w.copyOne(r)
 		}
 	}
+	for c := range w.clients {
+		w.clients[c].learn(w)
+	}
 }
 
-// stale is what a reader could read and is not the row.
+// stale is what a reader could read and is not the row: on today's nodes, and on those under previous.
 func (w *world) stale() (bad []string) {
 	for _, key := range modelKeys {
 		for n := range w.hot[len(w.hot)-1][modelText(key, 0)].Copies + 1 {
 			text := modelText(key, n)
-			for _, node := range w.owners(text) {
-				if v, has := w.nodes[node].store[text]; has && v != len(w.visible[key]) {
+			nodes := nodesOf(w.ring().now, text)
+			if w.ring().old != nil {
+				nodes = append(nodes, nodesOf(w.ring().old, text)...)
+			}
+			for _, node := range nodes {
+				if v, has := w.nodes[node].store[text]; has && !w.nodes[node].dead && v != len(w.visible[key]) {
 					bad = append(bad, fmt.Sprintf("%s holds %s at version %d, the row is at %d", node, text, v, len(w.visible[key])))
 				}
 			}

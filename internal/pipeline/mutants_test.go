@@ -74,6 +74,30 @@ var mutants = []mutant{
 		texts: [][2]string{{"		p.w.hot.want(v, keys)", "		v.left.Store(0)"}}},
 	{name: "hotoff", rule: "a node that is off holds back its hot keys", file: "hot.go", theme: "hot hotlag cut", seed: 120,
 		texts: [][2]string{{"		if len(off) > 0 {", "		if len(off) > 99 {"}}},
+
+	// Of changes of the ring.
+	{name: "nopromo", rule: "what was sent is done again when the ring changes", file: "epoch.go", theme: "resize ringlag",
+		texts: [][2]string{{"p.movedRanges(v, a, epoch, since), nil, today)", "p.movedRanges(v, a, epoch, since)[:0], nil, today)"}}},
+	{name: "nomoves", rule: "not only promotions make what was sent due again", file: "moved.go", theme: "resize ringlag",
+		texts: [][2]string{{"return m.all || m.Moved(key, hot)", "return len(m.Promoted()) > 0 && (m.all || m.Moved(key, hot))"}}},
+	{name: "actedearly", rule: "what was acted on is done, or in the state's debts", file: "keep.go", theme: "resize ringlag kill",
+		texts: [][2]string{{"	s.Debts = p.ledger.list()", "	s.Debts = slices.DeleteFunc(p.ledger.list(), func(d Debt) bool { return d.Kind == KindEpoch })"}}},
+	{name: "margin", rule: "the window has a margin before the last moment that nothing newer was held", file: "epoch.go", theme: "promote",
+		texts: [][2]string{{"	return at.Add(-max(o.Window, o.Settle+o.MaxLag+lateBy) - clocksDiffer - lineWide)", "	return at.Add(time.Duration(o.Window) * 0)"}}},
+	{name: "jkeep", rule: "the journal is kept as long as nobody knows what etcd holds", file: "journal.go", theme: "promote ringlag",
+		texts: [][2]string{{"		if l.At < since.Unix() || l.At > to.Unix() {", "		if l.At < since.Unix() || l.At > to.Unix() || time.Since(time.Unix(l.At, 0)) > 10*time.Second {"}}},
+	{name: "jnext", rule: "the next owner has the journal of those before", file: "partition.go", theme: "promote ringlag kill",
+		texts: [][2]string{{"p.journal.restore(time.Now(), state.Journal, was.Journal)", "p.journal.restore(time.Now(), nil, nil)"}}},
+	{name: "former", rule: "nodes of the records before stay targets", file: "../../sink/registry/past.go", theme: "replace pause",
+		texts: [][2]string{{"sink.NewTopology(t.Record, records...)", "sink.NewTopology(t.Record)"}}},
+	{name: "noprev", rule: "deletes go to the owners under previous, and under the records before", file: "../../sink/topology.go", theme: "resize",
+		texts: [][2]string{{"append([]*Record{r}, former...)", "[]*Record{r}"}, {"		for _, shards := range record.rings() {", "		for _, shards := range [][]Shard{record.Shards} {"}}},
+	{name: "gainflush", rule: "what a node gains while a record was seen by nobody is flushed", file: "epoch.go", theme: "replace skip pause",
+		texts: [][2]string{{"	if p.w.opts.RingFlusher == nil {", "	if true {"}}},
+	{name: "formerprimary", rule: "what a former primary owes is done again", file: "epoch.go", theme: "promote down copyloss pause",
+		texts: [][2]string{{"; owes {", "; owes && false {"}}},
+	{name: "turned", rule: "a primary that goes off owes what its replica may lack", file: "turned.go", theme: "promote down copyloss pause",
+		texts: [][2]string{{"	if !t.Names(node) || on && !t.IsReplica(node) {", "	if !t.IsReplica(node) {"}}},
 }
 
 // Every broken rule is found by TestModel. go test -tags mutants -run TestMutants ./internal/pipeline
