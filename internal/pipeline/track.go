@@ -67,9 +67,13 @@ func (t *track) settle(ctx context.Context) {
 
 func (t *track) advance(ctx context.Context, acked []*change) {
 	now, today := time.Now(), t.p.w.opts.Snapshots.Current()
-	rounds := t.p.w.rounds(today, now)
 	for _, c := range acked {
 		t.p.journal.note(now, today, c.lane, c.offset)
+	}
+	// What a round counts under is read after it was noted: who acts on a later record of the ring than this finds it in the journal.
+	today = t.p.w.opts.Snapshots.Current()
+	rounds := t.p.w.rounds(today, now)
+	for _, c := range acked {
 		t.p.w.observe(c, now)
 		c.rounds = max(c.rounds, rounds)
 		if c.under != today.View.Topology { // it may have passed by who owns the key now
