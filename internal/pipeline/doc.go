@@ -19,5 +19,9 @@
 // more); a job empties a table every second (each truncate is a request: it says since when it asks, and whoever answers may take one
 // flush for all that were asked before it began); one TRUNCATE of several tables is several records (several requests, likewise).
 //
+// What has to be done again from the log is a debt of the partition (ledger), which moves with it and is paid by a pass over the log: what a
+// node missed, what a pool that was paused, a storm or a stopped template owes, what a change of the ring moved (epoch.go), and what an
+// operator asked for (orders.go). docs/DELIVERY.md and docs/REPLAY.md are the contract, with the proofs beside the code.
+//
 // Every skip, undecided condition and key in shadow is counted, and named in the log not more often than a person can read.
 package pipeline
