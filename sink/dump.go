@@ -11,6 +11,7 @@ type NodeStats struct {
 	CmdSet    uint64 // values that were written, or refused: fills
 	GetMisses uint64 // keys that were asked for and not there. One that won a lease counts as a hit
 	CurrItems uint64 // items, of which some may have expired
+	Moved     uint64 // items that it has moved in its memory: each has a new, higher CAS value since, as if it had been written
 	CAS       bool   // items have CAS values: it does not run with -C
 }
 

@@ -29,6 +29,7 @@ type fakeNode struct {
 	running    bool // its crawler is at work
 	cas        uint64
 	items      map[string]item
+	moved      uint64  // of them, by the node itself
 	sets       float64 // a second
 	since      time.Time
 
@@ -115,6 +116,15 @@ func (f *fakeNodes) holds(name string) (list []string) {
 	return list
 }
 
+// move has a node move its items in its memory, as memcached's slab mover does: their CAS values are new, and nobody wrote them.
+func (n *fakeNode) move() {
+	for key, it := range n.items {
+		n.cas, n.moved = n.cas+1, n.moved+1
+		it.cas = n.cas
+		n.items[key] = it
+	}
+}
+
 // change has do act on a node.
 func (f *fakeNodes) change(name string, do func(n *fakeNode)) {
 	f.mu.Lock()
@@ -130,7 +140,7 @@ func (f *fakeNodes) Stats(_ context.Context, name string) (sink.NodeStats, error
 		return sink.NodeStats{}, n.down
 	}
 	sets := uint64(n.sets * time.Since(n.since).Seconds())
-	return sink.NodeStats{Pid: n.pid, Start: n.start, Running: n.running, CAS: !n.noCAS, CmdSet: sets, CurrItems: uint64(len(n.items))}, nil
+	return sink.NodeStats{Pid: n.pid, Start: n.start, Running: n.running, Moved: n.moved, CAS: !n.noCAS, CmdSet: sets, CurrItems: uint64(len(n.items))}, nil
 }
 
 func (f *fakeNodes) Mark(_ context.Context, name, key string) (uint64, error) {

@@ -90,6 +90,29 @@ func TestNodesThatFail(t *testing.T) {
 					}
 				}
 			}, nil, ""},
+		"a node that moves its items before it is dumped": {
+			func(r *rig, n *fakeNode) {
+				once(n, func(show func() error) error {
+					r.nodes.change("b:1", (*fakeNode).move)
+					return show()
+				})
+			}, nil, ""},
+		"a node that moves its items whenever it is dumped": {
+			func(r *rig, n *fakeNode) {
+				n.dump = func(show func() error) error {
+					r.nodes.change("b:1", (*fakeNode).move)
+					return show()
+				}
+			}, nil, ""},
+		"a node that moves its items while it is deleted from": {
+			func(r *rig, n *fakeNode) {
+				left := 5
+				n.deleted = func(string) {
+					if left--; left == 0 {
+						r.nodes.change("b:1", (*fakeNode).move)
+					}
+				}
+			}, nil, ""},
 		"a node that is restarted after its mark": {
 			func(r *rig, _ *fakeNode) {
 				once(r.nodes.node("a:1"), func(show func() error) error {

@@ -56,11 +56,13 @@ type place struct {
 	pause time.Duration // for so long
 	why   string        // it was put aside for
 	never error         // it can never be flushed
+	moves int           // how often it moved items under a mark
 }
 
 // mark says what of a node was there before a moment.
 type mark struct {
 	pid, start int64
+	moved      uint64 // items, by then
 	cas        uint64 // what has a higher one was written later; 0: nothing can be compared
 }
 

@@ -18,6 +18,12 @@ const markKey = "invalidator-flush-mark"
 // maxKey is more than any key has, and what a candidate may have.
 const maxKey = 255
 
+// errMoved says that a node moved items in its memory since its mark: what looks as if it was filled later may be as old as any.
+var errMoved = errors.New("it moved items in its memory while it was flushed")
+
+// maxMoves is how often a node is looked at again with a new mark since it moved items. After that its keys are deleted without comparing.
+const maxMoves = 2
+
 // errRestarted says that a node's process is another than before.
 var errRestarted = errors.New("it was restarted while it was flushed: what is not done there begins anew")
 
@@ -35,7 +41,7 @@ func (t *term) markAll(ctx context.Context, j *job, nodes []string) {
 		}
 		eg.Go(func() error {
 			if st, err := t.stats(ctx, node); err == nil {
-				places[i].mark, _ = t.mark(ctx, node, st, false)
+				places[i].mark, _ = t.mark(ctx, node, st, places[i].moves <= maxMoves)
 			}
 			return nil
 		})
@@ -49,9 +55,10 @@ func (t *term) stats(ctx context.Context, node string) (sink.NodeStats, error) {
 	return t.o.Nodes.Stats(ctx, node)
 }
 
-func (t *term) mark(ctx context.Context, node string, st sink.NodeStats, dryRun bool) (*mark, error) {
-	m := &mark{pid: st.Pid, start: st.Start}
-	if !st.CAS || dryRun {
+// mark sets one, of which the CAS value is taken where items are to be compared with it. st was asked for before.
+func (t *term) mark(ctx context.Context, node string, st sink.NodeStats, compare bool) (*mark, error) {
+	m := &mark{pid: st.Pid, start: st.Start, moved: st.Moved}
+	if !st.CAS || !compare {
 		return m, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
@@ -98,8 +105,14 @@ func (t *term) visit(ctx context.Context, j *job, s *sight, node string) error {
 		t.log.Error("a node can never be flushed as it is run: its job ends with that error when all other nodes are done", "job", j.ID, "node", node, "error", err)
 		return v.tellWaits(ctx, err.Error())
 	}
-	if errors.Is(err, errRestarted) {
+	switch {
+	case errors.Is(err, errRestarted):
 		p.mark = nil
+	case errors.Is(err, errMoved):
+		p.mark = nil
+		p.moves++
+		t.log.Info("a node is looked at again, since it moved items in its memory", "job", j.ID, "node", node, "times", p.moves)
+		return nil
 	}
 	news := p.why != err.Error()
 	p.putAside(time.Now(), err.Error())
@@ -137,7 +150,7 @@ func (v *visit) flush(ctx context.Context) error {
 		}
 	}
 	if !v.p.mark.of(st) {
-		if v.p.mark, err = v.mark(ctx, v.node, st, v.j.DryRun); err != nil {
+		if v.p.mark, err = v.mark(ctx, v.node, st, !v.j.DryRun && v.p.moves <= maxMoves); err != nil {
 			return fmt.Errorf("setting a mark: %w", err)
 		}
 	}
@@ -233,13 +246,18 @@ func (v *visit) dryTaker(filter *filter, seen *int) func(key []byte, cas uint64)
 	}
 }
 
-// same says whether the node's process is the one of the mark.
+// same says whether the mark still says what was filled later: the node's process is the same, and it has moved no items.
 func (v *visit) same(ctx context.Context) error {
 	st, err := v.stats(ctx, v.node)
-	if err == nil && !v.p.mark.of(st) {
+	switch {
+	case err != nil:
+		return err
+	case !v.p.mark.of(st):
 		return errRestarted
+	case v.p.mark.cas != 0 && st.Moved != v.p.mark.moved:
+		return errMoved
 	}
-	return err
+	return nil
 }
 
 // count tells what a dry run has found.

@@ -67,6 +67,10 @@ func (st *stats) take(name, value string) (err error) {
 	case "hash_power_level":
 		st.hashPower, err = strconv.ParseUint(value, 10, 8)
 		st.hashPower = min(st.hashPower, maxHashPower)
+	case "slab_reassign_rescues", "slab_reassign_chunk_rescues":
+		var n uint64
+		n, err = strconv.ParseUint(value, 10, 64)
+		st.Moved += n
 	case "cas_enabled":
 		st.CAS = value == "yes"
 	case "lru_crawler":
