@@ -15,13 +15,18 @@ type NodeStats struct {
 	CAS       bool   // items have CAS values: it does not run with -C
 }
 
-// BusyError says that a node's LRU crawler is at work: for another dump, or for the node itself. It is asked again later.
+// BusyError says that a node must not be asked for a dump now. It is asked again later.
 type BusyError struct {
 	Node string
+	Why  string // empty: its LRU crawler is at work, for another dump or for the node itself
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("node %s cannot dump its keys now: its LRU crawler is at work (stats: lru_crawler_running)", e.Node)
+	why := e.Why
+	if why == "" {
+		why = "its LRU crawler is at work (stats: lru_crawler_running)"
+	}
+	return fmt.Sprintf("node %s cannot dump its keys now: %s", e.Node, why)
 }
 
 // NoDumpError says that a node can never be dumped as it is run: asking again is of no use.

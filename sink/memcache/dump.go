@@ -23,38 +23,81 @@ func (st *stats) silence() time.Duration {
 	return leastQuiet + time.Duration(1<<st.hashPower/1000)*(st.crawlerSleep+time.Millisecond)
 }
 
+// writesFreely says whether the crawler holds no lock while it writes: from 1.6.19 on.
+func (st *stats) writesFreely() bool {
+	var major, minor, patch int
+	_, err := fmt.Sscanf(st.version, "%d.%d.%d", &major, &minor, &patch)
+	return err == nil && (major > 1 || major == 1 && (minor > 6 || minor == 6 && patch > 18))
+}
+
 // Dump calls f with every item that the node holds from beginning to end of it, in no order: the key's bytes, valid during the call, and
 // the CAS value (0: it has none). Items that come, change or go meanwhile may be among them, twice or not at all. f must not block, nor
-// take longer than the server does for a key (a microsecond or two): 16 MiB are kept for it, then the dump ends, void. The server is not
-// held back: as long as nobody reads, its clients wait.
+// take longer than the server does for a key (a microsecond or two): 16 MiB are kept for it, then the dump ends, void. A server up to 1.6.18 is not
+// held back for it: as long as nobody reads, its clients wait. A later one is, for as long as f goes on.
 //
 // A nil error: all were shown. A *sink.BusyError: the crawler is at work, and nothing was asked. A *sink.NoDumpError: that node will
 // never do it. A *sink.VoidError: what was shown is not all. Others: the node cannot be asked, or ctx has ended.
 //
-// It has a connection of its own, on which nothing follows the command, and looks there first whether the crawler is at work: a second
-// dump while the reader of the first pauses hangs a thread of the server, with every client on it. Between the two somebody
-// else's may begin, so a fleet has one that dumps.
+// It has a connection of its own, on which nothing follows the command, and looks there first whether the node can be asked (mayDump). Between the
+// two somebody else's dump may begin, so a fleet has one that dumps.
 func (c *Client) Dump(ctx context.Context, node string, f func(key []byte, cas uint64)) error {
-	l, st, err := c.askStats(ctx, node)
+	l, before, err := c.askStats(ctx, node)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	st, err := l.lookAgain(ctx, before)
+	if err == nil {
+		err = newDump(l, st).run(f)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("dumping node %s: %w", node, ctx.Err())
+	}
+	return err
+}
+
+// growthOver is how long a node's items are watched before it is dumped.
+const growthOver = 100 * time.Millisecond
+
+// lookAgain returns the node's figures of right before a dump. An error says that it must not be dumped.
+func (l *metaLink) lookAgain(ctx context.Context, before *stats) (*stats, error) {
+	if err := l.mayDump(before, before); err != nil {
+		return nil, err
+	}
+	sleep(ctx, growthOver)
+	st, err := l.stats()
+	if err != nil {
+		return nil, fmt.Errorf("asking node %s for its stats again: %w", l.node, err)
+	}
+	return st, l.mayDump(st, before)
+}
+
+// mayDump is nil where the node can be asked for a dump, by its figures and those of growthOver before.
+func (l *metaLink) mayDump(st, before *stats) error {
 	switch {
 	case !st.crawler:
-		return noCrawler(node)
+		return noCrawler(l.node)
 	case !st.dumps:
-		return noDumps(node)
-	case st.Running:
-		return &sink.BusyError{Node: node}
-	}
-	if err := newDump(l, st.silence()).run(f); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("dumping node %s: %w", node, ctx.Err())
-		}
-		return err
+		return noDumps(l.node)
+	case st.Running: // a second dump while the reader of the first pauses hangs a thread of the server, with every client on it
+		return &sink.BusyError{Node: l.node}
+	case st.grows(before):
+		return &sink.BusyError{Node: l.node, Why: fmt.Sprintf("its hash table grows, or is about to (%d items, 2^%d buckets), and a memcached that is asked for a dump just then may never answer anything again",
+			st.CurrItems, st.hashPower)}
 	}
 	return nil
+}
+
+// grows says whether the hash table does, or may within the next second. When it begins to, memcached holds the crawler's lock until each of its
+// threads has stopped for a moment. One that is asked for a dump waits for that lock: neither ever goes on, nor does any client. And
+// where the crawler has begun just before, it waits for the table, and that for the crawler, though clients go on. (1.6.18)
+func (st *stats) grows(before *stats) bool {
+	if st.hashPower >= maxHashPower {
+		return false
+	}
+	limit := uint64(3) << st.hashPower / 2 // items, above which it grows: it looks each second
+	const second = uint64(time.Second / growthOver)
+	return st.expanding || st.CurrItems+limit/1000+second*max(st.CurrItems, before.CurrItems)-second*before.CurrItems > limit
 }
 
 func noCrawler(node string) error {
@@ -73,15 +116,12 @@ type dump struct {
 	from, to int
 }
 
-func newDump(l *metaLink, silence time.Duration) *dump {
-	return &dump{link: l, incoming: newIncoming(l.conn, silence), buf: make([]byte, dumpBuffer)}
+func newDump(l *metaLink, st *stats) *dump {
+	return &dump{link: l, incoming: newIncoming(l.conn, st.silence(), st.writesFreely()), buf: make([]byte, dumpBuffer)}
 }
 
 // run is a dump from the command to its end, after which the connection is closed.
 func (d *dump) run(f func(key []byte, cas uint64)) error {
-	if behind, _ := d.link.in.Peek(d.link.in.Buffered()); len(behind) > 0 {
-		return d.void(fmt.Errorf("%.100q came behind its stats", behind))
-	}
 	if err := d.link.say("lru_crawler metadump hash"); err != nil {
 		return d.void(err)
 	}

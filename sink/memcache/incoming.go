@@ -11,17 +11,20 @@ import (
 )
 
 const (
-	readSize  = 64 << 10 // bytes that are read at once
-	maxChunks = 256      // of readSize, that were read and not yet taken: 16 MiB, some 200,000 keys, or 0.3 s of what a node writes
+	readSize  = 64 << 10               // bytes that are read at once
+	maxChunks = 256                    // of readSize, that were read and not yet taken: 16 MiB, some 200,000 keys, or 0.3 s of what a node writes
+	patience  = 500 * time.Millisecond // for which a node may be held back that can: one that cannot write for a second writes something twice
 )
 
-// incoming reads a dump as it comes, in a goroutine of its own that waits for nobody. Up to 1.6.18 the crawler writes with a part of the hash table
-// locked: as long as nobody reads, each client that asks for a key in that part waits, and all others on its thread with it.
+// incoming reads a dump as it comes, in a goroutine of its own. Up to 1.6.18 the crawler writes with a part of the hash table locked: as long as
+// nobody reads, each client that asks for a key in that part waits, and all others on its thread with it. Such a node is waited for by nobody.
 type incoming struct {
 	conn    net.Conn
 	silence time.Duration // how long nothing may come
+	patient bool          // the node may be held back
 	ended   chan struct{} // closed when nothing is read any more
 	more    chan struct{} // holds one signal: there is something to take
+	taken   chan struct{} // holds one signal: there is room for more
 
 	mu struct {
 		sync.Mutex
@@ -32,8 +35,8 @@ type incoming struct {
 	}
 }
 
-func newIncoming(conn net.Conn, silence time.Duration) *incoming {
-	return &incoming{conn: conn, silence: silence, ended: make(chan struct{}), more: make(chan struct{}, 1)}
+func newIncoming(conn net.Conn, silence time.Duration, patient bool) *incoming {
+	return &incoming{conn: conn, silence: silence, patient: patient, ended: make(chan struct{}), more: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
 }
 
 // start begins to read. What it returns closes the connection, and returns when nothing is read any more.
@@ -70,15 +73,35 @@ func (in *incoming) run() {
 		} else if err != nil {
 			err = fmt.Errorf("reading: %w", err)
 		}
-		var ok bool
-		if buf, ok = in.put(buf[:n], err); !ok {
+		var full bool
+		buf, full = in.put(buf[:n], err)
+		if err != nil {
+			return
+		}
+		if full && !in.awaitRoom() {
+			in.put(nil, fmt.Errorf("whom its keys are told does not keep up: %d MiB wait", maxChunks*readSize>>20))
 			return
 		}
 	}
 }
 
-// put keeps what was read, and returns where to read next. ok is false where nothing more is wanted.
-func (in *incoming) put(read []byte, err error) (next []byte, ok bool) {
+// awaitRoom returns false where none comes, or is waited for.
+func (in *incoming) awaitRoom() bool {
+	if !in.patient {
+		return false
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-in.taken:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// put keeps what was read, and returns where to read next. full says that no more should be.
+func (in *incoming) put(read []byte, err error) (next []byte, full bool) {
 	defer signal(in.more)
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -96,11 +119,14 @@ func (in *incoming) put(read []byte, err error) (next []byte, ok bool) {
 	if next == nil {
 		next = make([]byte, readSize)
 	}
-	if err == nil && len(in.mu.chunks) > maxChunks {
-		err = fmt.Errorf("whom its keys are told does not keep up: %d MiB wait", maxChunks*readSize>>20)
-	}
 	in.mu.err = err
-	return next[:readSize], err == nil
+	if full = len(in.mu.chunks) >= maxChunks; full {
+		select {
+		case <-in.taken: // of before
+		default:
+		}
+	}
+	return next[:readSize], full
 }
 
 // take moves what was read into p, which has room. It waits for at least a byte; without one there is an error.
@@ -125,6 +151,7 @@ func (in *incoming) tryTake(p []byte) (int, error) {
 	if in.mu.from += n; in.mu.from == len(first) {
 		in.mu.chunks = slices.Delete(in.mu.chunks, 0, 1)
 		in.mu.spare, in.mu.from = first, 0
+		signal(in.taken)
 	}
 	return n, nil
 }

@@ -28,9 +28,11 @@ func (c *Client) Stats(ctx context.Context, node string) (sink.NodeStats, error)
 // stats is what a node says of itself, as far as anybody here asks.
 type stats struct {
 	sink.NodeStats
+	version      string        // 1.6.18, also with something behind it
 	time, uptime int64         // seconds
 	hashPower    uint64        // its hash table has 2^hashPower buckets
 	crawlerSleep time.Duration // the LRU crawler's, after each thousand items or buckets
+	expanding    bool          // the hash table grows
 	crawler      bool          // it has an LRU crawler
 	dumps        bool          // it does not run with -X
 	known        map[string]bool
@@ -48,6 +50,8 @@ const maxHashPower = 32
 // take notes one line, STAT <name> <value>.
 func (st *stats) take(name, value string) (err error) {
 	switch name {
+	case "version":
+		st.version = value
 	case "pid":
 		st.Pid, err = strconv.ParseInt(value, 10, 64)
 	case "time":
@@ -71,6 +75,8 @@ func (st *stats) take(name, value string) (err error) {
 		var n uint64
 		n, err = strconv.ParseUint(value, 10, 64)
 		st.Moved += n
+	case "hash_is_expanding":
+		st.expanding = value != "0"
 	case "cas_enabled":
 		st.CAS = value == "yes"
 	case "lru_crawler":
@@ -205,6 +211,9 @@ func (l *metaLink) stats() (*stats, error) {
 		if !st.known[name] && (name != crawlerRuns || st.crawler) {
 			return nil, &sink.NoDumpError{Node: l.node, Why: fmt.Sprintf("its stats have no %s: it is a proxy, or a memcached before 1.5; %s", name, nameNodes)}
 		}
+	}
+	if behind, _ := l.in.Peek(l.in.Buffered()); len(behind) > 0 {
+		return nil, fmt.Errorf("%.100q came behind them", behind)
 	}
 	st.Start = st.time - st.uptime
 	return st, nil

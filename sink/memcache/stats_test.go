@@ -111,6 +111,14 @@ func TestFaultsOfStats(t *testing.T) {
 	}
 }
 
+// What follows its figures would be taken for the next answer.
+func TestSomethingBehindTheStats(t *testing.T) {
+	node := answering(t, "stats settings", memcachetest.Reply{Text: "STAT cas_enabled yes\r\nEND\r\nEND\r\n", Then: memcachetest.Skip})
+	if _, err := asker(Options{}).Stats(t.Context(), node.Addr()); !strings.Contains(errText(err), `"END\r\n" came behind them`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A node that hangs up since it is restarted is asked again; one that is away is no proxy.
 func TestStatsOfANodeThatIsRestarted(t *testing.T) {
 	node := memcachetest.Start(t)

@@ -358,7 +358,7 @@ func settingsShow(t *testing.T, start starter) {
 		if got["cas_enabled"] != tc.cas || got["lru_crawler"] != tc.crawler || got["dump_enabled"] != tc.dumps || got["lru_crawler_sleep"] != "100" {
 			t.Errorf("%q: %s, %s, %s, sleeps %s", tc.args, got["cas_enabled"], got["lru_crawler"], got["dump_enabled"], got["lru_crawler_sleep"])
 		}
-		if got := statsOf(t, s, "stats"); got["hash_power_level"] != "16" || got["lru_crawler_running"] != map[string]string{"yes": "0"}[tc.crawler] {
+		if got := statsOf(t, s, "stats"); got["hash_power_level"] != "16" || got["hash_is_expanding"] != "0" || got["lru_crawler_running"] != map[string]string{"yes": "0"}[tc.crawler] {
 			t.Errorf("%q: crawler %q, 2^%s buckets", tc.args, got["lru_crawler_running"], got["hash_power_level"])
 		}
 	}

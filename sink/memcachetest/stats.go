@@ -26,8 +26,12 @@ func (c *counters) asked(hit bool) {
 // Another process each: a server that is started where one was has another number.
 var pids atomic.Int64
 
-// hashPower is that of a memcached that was just started: 2^16 buckets. The server does not grow them.
-const hashPower = 16
+// hashPower is that of a memcached's hash table: it has 2^16 buckets, and doubles them when it has half as many items more than buckets.
+func hashPower(items int) (power int) {
+	for power = 16; items > 3<<power/2; power++ {
+	}
+	return power
+}
 
 // stats is the figures that the project asks a node for, and with `settings` what it was told at its start.
 func stats(ses *session, words []string) error {
@@ -43,7 +47,8 @@ func stats(ses *session, words []string) error {
 		ses.stat("cmd_set", s.counters.cmdSet.Load())
 		ses.stat("get_hits", s.counters.getHits.Load())
 		ses.stat("get_misses", s.counters.getMisses.Load())
-		ses.stat("hash_power_level", hashPower)
+		ses.stat("hash_power_level", hashPower(s.store.len()))
+		ses.stat("hash_is_expanding", 0)
 		if s.settings.crawler {
 			ses.stat("lru_crawler_running", number(s.crawler.running.Load()))
 		}
