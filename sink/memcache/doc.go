@@ -47,8 +47,9 @@
 // Stats, Mark and Dump ask a node on connections of their own, whether it is on or off, and DeleteIf deletes in lane sink.Flush what still has the CAS
 // value that a dump has shown. That makes a flush, which internal/flush leads. A delete that compares is quiet too, and numbered (`md key q C17 O3`), so that an
 // EX says which one it is of; it never goes as one with another. A dump is a danger to the node's clients: as long as nobody reads it, memcached up to
-// 1.6.18 has them wait, and so does any that is asked for a second one. So it is read by a goroutine that waits for nothing, which rather ends it than keeps
-// more than 16 MiB, and is not asked for while another is under way.
+// 1.6.18 has them wait, and so does any that is asked for a second one; and one that is asked just when its hash table begins to grow may never answer
+// anybody again. So a dump is read by a goroutine that waits for nothing, which rather ends it than keeps more than 16 MiB, and is asked for neither while
+// another is under way nor near the number of items at which the table grows.
 //
 // Callers: internal/pipeline deletes, internal/flush flushes, internal/app runs the client and reads Nodes for metrics and status.
 package memcache

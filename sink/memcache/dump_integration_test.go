@@ -127,8 +127,8 @@ func settled(t testing.TB, c *Client, addr string) {
 	}
 }
 
-// While clients read, write, and the hash table grows: whatever is there from beginning to end of a dump is in it. (Without a look whether it is
-// about to grow one of some ten runs ends with a node that never answers anybody again.)
+// While clients read, write, and the hash table grows: whatever is there from beginning to end of a dump is in it. (No dump is asked
+// for while it does, or is about to.)
 func TestMemcachedDumpMissesNothing(t *testing.T) {
 	addr := idle(t, "-m", "256")
 	keys := names("stays:", 50_000)
