@@ -391,3 +391,12 @@ func flushAgain(t *testing.T, c *Client, addr string, seen map[string]uint64) (e
 		return n.Load()
 	}
 }
+
+// BenchmarkMemcachedDump is of a million keys.
+func BenchmarkMemcachedDump(b *testing.B) {
+	const keys = 1_000_000
+	addr := idle(b, "-m", "512")
+	fillMany(b, addr, "user:", keys)
+	settled(b, asker(Options{}), addr)
+	benchmarkDump(b, addr, keys)
+}

@@ -30,7 +30,7 @@ type incoming struct {
 		sync.Mutex
 		chunks [][]byte // what was read and not yet taken, each with room for readSize
 		from   int      // what of the first one was taken
-		spare  []byte   // one that was taken; nil: none
+		spare  [][]byte // those that were taken, to be used again
 		err    error    // why nothing more comes
 	}
 }
@@ -74,12 +74,11 @@ func (in *incoming) run() {
 			err = fmt.Errorf("reading: %w", err)
 		}
 		var full bool
-		buf, full = in.put(buf[:n], err)
-		if err != nil {
-			return
+		if buf, full = in.put(buf[:n]); err == nil && full && !in.awaitRoom() {
+			err = fmt.Errorf("whom its keys are told does not keep up: %d MiB wait", maxChunks*readSize>>20)
 		}
-		if full && !in.awaitRoom() {
-			in.put(nil, fmt.Errorf("whom its keys are told does not keep up: %d MiB wait", maxChunks*readSize>>20))
+		if err != nil {
+			in.fail(err)
 			return
 		}
 	}
@@ -100,8 +99,16 @@ func (in *incoming) awaitRoom() bool {
 	}
 }
 
+// fail says why nothing more comes.
+func (in *incoming) fail(err error) {
+	defer signal(in.more)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.mu.err = err
+}
+
 // put keeps what was read, and returns where to read next. full says that no more should be.
-func (in *incoming) put(read []byte, err error) (next []byte, full bool) {
+func (in *incoming) put(read []byte) (next []byte, full bool) {
 	defer signal(in.more)
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -114,12 +121,12 @@ func (in *incoming) put(read []byte, err error) (next []byte, full bool) {
 		next = read
 	default:
 		in.mu.chunks = append(in.mu.chunks, read)
-		next, in.mu.spare = in.mu.spare, nil
+		if k := len(in.mu.spare); k > 0 {
+			next, in.mu.spare = in.mu.spare[k-1], in.mu.spare[:k-1]
+		} else {
+			next = make([]byte, readSize)
+		}
 	}
-	if next == nil {
-		next = make([]byte, readSize)
-	}
-	in.mu.err = err
 	if full = len(in.mu.chunks) >= maxChunks; full {
 		select {
 		case <-in.taken: // of before
@@ -150,7 +157,7 @@ func (in *incoming) tryTake(p []byte) (int, error) {
 	n := copy(p, first[in.mu.from:])
 	if in.mu.from += n; in.mu.from == len(first) {
 		in.mu.chunks = slices.Delete(in.mu.chunks, 0, 1)
-		in.mu.spare, in.mu.from = first, 0
+		in.mu.spare, in.mu.from = append(in.mu.spare, first), 0
 		signal(in.taken)
 	}
 	return n, nil
