@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +27,10 @@ var (
 
 const (
 	pairs    = 4
+	spare    = 4   // nodes of no shard at first
 	rowsAMin = 900 // rows that the window passes in a minute
 	readers  = 24
-	writers  = 3
+	writers  = 2
 )
 
 // TestChaos: whatever is killed, frozen, cut, slowed, restarted and emptied while rows change and readers fill the cache, once the faults
@@ -48,17 +50,25 @@ func TestChaos(t *testing.T) {
 	c.calm()
 	began := time.Now()
 	c.p.AwaitFed(c.db)
+	fed := time.Now()
 	c.p.AwaitDelivered()
 	delivered := time.Now()
+	c.p.AwaitActed(c.manager.record.Epoch)
 	c.p.AwaitPaid()
-	t.Logf("delivered %.1f s after the last fault, and paid %.1f s later", delivered.Sub(began).Seconds(), time.Since(delivered).Seconds())
+	paid := time.Now()
+	c.awaitFlushed()
+	t.Logf("fed %.1f s after the last fault, delivered %.1f s later, paid %.1f s after that, and flushed another %.1f s later",
+		fed.Sub(began).Seconds(), delivered.Sub(fed).Seconds(), paid.Sub(delivered).Seconds(), time.Since(paid).Seconds())
 	stopReading()
 	for rng := c.rand(); c.letOneGo(rng); {
 	}
+	c.see()
 	checked, present, found := c.check()
 	excused := c.excuse(&found)
 	c.report(found)
+	c.trace(found)
 	c.account(checked, present, excused)
+	c.accountRing()
 	for i := range c.workers[:c.spare()] {
 		c.workers[i].Terminate()
 	}
@@ -69,24 +79,28 @@ func TestChaos(t *testing.T) {
 type chaos struct {
 	*world
 	seed, streams uint64 // streams of random numbers, handed out
+	manager       *manager
 	cluster       *harness.Cluster
 	doors         []*toxiproxy.Proxy // before the brokers, for workers alone
 	watches       []*toxiproxy.Proxy // before etcd, one a worker
 	files         []string           // workers' configurations
 	workers       []*harness.Process // the last is the spare one
 	feeder        *harness.Process
-	blown         int // faults
+	blown         map[int]int // how often each of the faults came
+	flushes       int         // that were asked for
+	flushed       int64       // copies
 }
 
 func newChaos(t *testing.T, seed uint64, brokers, rows int) *chaos {
-	c := &chaos{seed: seed}
+	c := &chaos{seed: seed, blown: map[int]int{}}
 	proxies := newProxies()
 	c.cluster = harness.NewCluster(t, brokers, func(door string) string {
 		p := proxies.add(t, door)
 		c.doors = append(c.doors, p)
 		return p.Listen
 	})
-	c.world = newWorld(t, options{pairs: pairs, rows: rows, settle: time.Second, kafka: c.cluster.Brokers[0].Addr})
+	c.world = newWorld(t, options{pairs: pairs, shards: 2, spare: spare, rows: rows, settle: time.Second, kafka: c.cluster.Brokers[0].Addr})
+	c.manager = newManager(c)
 	for i := range 3 {
 		c.watches = append(c.watches, proxies.add(t, services.Addr("ETCD")))
 		c.files = append(c.files, c.workerFile(fmt.Sprint("worker-", i), c.watches[i].Listen, c.cluster.Doors...))
@@ -149,7 +163,7 @@ func (c *chaos) blow(steps []*step) {
 			c.trail.ended(s.ends.id)
 		case s.what != "":
 			s.id = c.trail.fault(s.what, s.node)
-			c.blown++
+			c.blown[s.kind]++
 			s.do()
 		default:
 			s.do()
@@ -174,6 +188,42 @@ func (c *chaos) calm() {
 	}
 }
 
+// awaitFlushed waits until what was asked for of the nodes themselves is done: what they gained while an epoch was left out, or not seen.
+func (c *chaos) awaitFlushed() {
+	c.t.Helper()
+	results := c.p.AwaitFlushed()
+	for id, r := range results {
+		if !r.Clean {
+			c.t.Errorf("the flush %s: %s", id, r.Error)
+		}
+		c.flushed += r.Copies
+	}
+	c.flushes = len(results)
+}
+
+// see asks which ring records workers have seen. Those that they have not are left out of the check: the next one that gives a node what it had under
+// such a record has it flushed there.
+func (c *chaos) see() {
+	c.t.Helper()
+	var epochs []int64
+	for _, r := range c.p.RingsSeen() {
+		c.seen, epochs = append(c.seen, newRing(*r, r.At)), append(epochs, r.Epoch)
+	}
+	if !slices.Contains(epochs, c.manager.record.Epoch) {
+		c.t.Fatalf("no worker has seen the last ring record, of epoch %d, but %d", c.manager.record.Epoch, epochs)
+	}
+}
+
+// trace has the service itself say what it did to the first keys that are stale.
+func (c *chaos) trace(found []stale) {
+	const traced = 2
+	for _, s := range found[:min(traced, len(found))] {
+		p := harness.Start(c.t, "trace", "trace", "--config", c.files[0], s.key.text, "--since", "30m")
+		p.Wait()
+		c.t.Logf("trace of %s:\n%s", s.key.text, p.Log())
+	}
+}
+
 // excuse takes out what is readers' own doing, and says how many those were.
 func (w *world) excuse(found *[]stale) (excused int) {
 	all := *found
@@ -189,7 +239,14 @@ func (w *world) excuse(found *[]stale) (excused int) {
 // account says what was done, and fails where it was too little to prove anything.
 func (c *chaos) account(checked, present, excused int) {
 	s := &c.stats
-	c.t.Logf("%d faults; %d transactions committed, %d refused by the database", c.blown, s.committed.Load(), s.refusedByDB.Load())
+	blown := 0
+	for i, f := range faults {
+		blown += c.blown[i]
+		if c.blown[i] == 0 && *minutesFlag >= 5 {
+			c.t.Errorf("%q never came", f.name)
+		}
+	}
+	c.t.Logf("%d faults; %d transactions committed, %d refused by the database", blown, s.committed.Load(), s.refusedByDB.Load())
 	c.t.Logf("%d reads found a value, %d met another's lease, %d a node that was away; fills: %d plain, %d under a lease; %d leases were void, %d fills too late, %d without an answer",
 		s.hits.Load(), s.behind.Load(), s.away.Load(), s.plain.Load(), s.leased.Load(), s.void.Load(), s.late.Load(), s.unknown.Load())
 	c.t.Logf("of those that stalled for long %d filled and %d were refused; %d times a node kept its memory", s.heldFills.Load(), s.heldVoid.Load(), s.warmed.Load())
@@ -197,20 +254,40 @@ func (c *chaos) account(checked, present, excused int) {
 	if s.warmed.Load() == 0 {
 		c.t.Error("no node kept its memory: that proves little")
 	}
-	for what, n := range map[string]struct{ have, aMinute int64 }{
-		"faults":            {int64(c.blown), 20},
+	c.atLeast(map[string][2]int64{
+		"faults":            {int64(blown), 20},
 		"transactions":      {s.committed.Load(), 400},
 		"plain fills":       {s.plain.Load(), 600},
 		"leased fills":      {s.leased.Load(), 400},
 		"void leases":       {s.void.Load(), 20},
 		"long stalls void":  {s.heldVoid.Load(), 1},
 		"copies that stood": {int64(present), 50},
-	} {
-		if want := int64(float64(n.aMinute) * *minutesFlag); n.have < want {
-			c.t.Errorf("only %d %s: that proves little (want at least %d)", n.have, what, want)
-		}
-	}
+	})
 	if excused > present/50 {
 		c.t.Errorf("%d stale copies were excused: too many to be chance", excused)
+	}
+}
+
+// accountRing is account for what changed the ring.
+func (c *chaos) accountRing() {
+	m, s := c.manager, &c.stats
+	c.t.Logf("%d ring records, of which workers saw %d; %d shards promoted, %d at once at most; fills with what another node had: %d by readers, %d by a copier; %d old values on replicas that lagged when they were promoted; %d fills under records that nobody saw; %d flushes of %d copies",
+		m.records+1, len(c.seen), m.promoted, m.most, s.carried.Load(), s.seeded.Load(), s.lagging.Load(), s.unseen.Load(), c.flushes, c.flushed)
+	c.atLeast(map[string][2]int64{
+		"ring records":   {int64(len(c.seen)), 3},
+		"promotions":     {int64(m.promoted), 4},
+		"carried values": {s.carried.Load(), 10},
+		"seeded values":  {s.seeded.Load(), 2},
+		"lagging values": {s.lagging.Load(), 2},
+	})
+}
+
+// atLeast fails where there was less of something than so much a minute.
+func (c *chaos) atLeast(counts map[string][2]int64) {
+	c.t.Helper()
+	for what, n := range counts {
+		if want := int64(float64(n[1]) * *minutesFlag); n[0] < want {
+			c.t.Errorf("only %d %s: that proves little (want at least %d)", n[0], what, want)
+		}
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"invalidator/test/integration/harness"
 )
 
 // cut lets nothing through, while connections stand.
@@ -44,4 +47,22 @@ func poison(t testing.TB, p *toxiproxy.Proxy, direction, kind string, part float
 	if _, err := p.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
 		t.Errorf("adding %s to %s: %v", toxic, p.Name, err)
 	}
+}
+
+// proxies stand before servers until the test ends, and let everything through at first.
+type proxies struct{ server *toxiproxy.ApiServer }
+
+func newProxies() proxies {
+	return proxies{toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
+}
+
+func (p proxies) add(t testing.TB, upstream string) *toxiproxy.Proxy {
+	t.Helper()
+	listen := harness.FreeAddr(t)
+	proxy := toxiproxy.NewProxy(p.server, listen+" before "+upstream, listen, upstream)
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Stop)
+	return proxy
 }

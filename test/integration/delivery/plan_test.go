@@ -6,110 +6,76 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"testing"
 	"time"
-
-	"github.com/Shopify/toxiproxy/v2"
-
-	"invalidator/test/integration/harness"
 )
-
-// target is a kind of what a fault comes to.
-type target int
-
-const (
-	aWorker target = iota
-	aSpare         // a worker that is not there at other times
-	aNode
-	aBroker
-	theBrokers // all of them, or the way to them
-	aWatch     // one worker's way to etcd
-	anyWatch   // every worker's
-)
-
-// fault is something that happens to a target and ends after a while. begin and end must not wait for long: faults cross.
-type fault struct {
-	name        string
-	on          target
-	least, most time.Duration
-	begin, end  func(c *chaos, i int)
-}
-
-// The times are chosen around those that the service goes by: 2 s until a node is off, 6 s until a worker's partitions move.
-var faults = []fault{
-	{"is killed", aWorker, 100 * time.Millisecond, 9 * time.Second, (*chaos).killWorker, (*chaos).startWorker},
-	{"is frozen", aWorker, 500 * time.Millisecond, 5 * time.Second, (*chaos).freezeWorker, (*chaos).thawWorker},
-	{"is frozen for long", aWorker, 6 * time.Second, 14 * time.Second, (*chaos).freezeWorker, (*chaos).thawWorker},
-	{"leaves", aWorker, 5 * time.Second, 9 * time.Second, (*chaos).askWorker, (*chaos).replaceWorker},
-	{"joins", aSpare, 6 * time.Second, 15 * time.Second, (*chaos).startSpare, (*chaos).askSpare},
-	{"is killed and comes empty", aNode, 100 * time.Millisecond, 8 * time.Second, (*chaos).killNode, (*chaos).startNode},
-	{"is stopped and comes with its memory", aNode, 3 * time.Second, 10 * time.Second, (*chaos).keepNode, (*chaos).startNode},
-	{"is frozen", aNode, 300 * time.Millisecond, 2500 * time.Millisecond, (*chaos).freezeNode, (*chaos).thawNode},
-	{"is frozen for long", aNode, 2500 * time.Millisecond, 12 * time.Second, (*chaos).freezeNode, (*chaos).thawNode},
-	{"is cut off", aNode, 300 * time.Millisecond, 2500 * time.Millisecond, ofNode(cut), ofNode(mend)},
-	{"is cut off for long", aNode, 2500 * time.Millisecond, 15 * time.Second, ofNode(cut), ofNode(mend)},
-	{"is cut off from some", aNode, time.Second, 10 * time.Second, ofNode(cutSome), ofNode(mend)},
-	{"is not heard", aNode, time.Second, 10 * time.Second, ofNode(deafen), ofNode(mend)},
-	{"is slow", aNode, time.Second, 10 * time.Second, ofNode(slow), ofNode(mend)},
-	{"has its connections reset", aNode, 200 * time.Millisecond, 4 * time.Second, ofNode(reset), ofNode(mend)},
-	{"is killed", aBroker, 500 * time.Millisecond, 8 * time.Second, (*chaos).killBroker, (*chaos).startBroker},
-	{"is frozen", aBroker, time.Second, 9 * time.Second, (*chaos).freezeBroker, (*chaos).thawBroker},
-	{"are restarted", theBrokers, 100 * time.Millisecond, 2 * time.Second, (*chaos).killBrokers, (*chaos).startBrokers},
-	{"are cut off from the workers", theBrokers, time.Second, 12 * time.Second, doors(cut), doors(mend)},
-	{"are slow for the workers", theBrokers, time.Second, 8 * time.Second, doors(slow), doors(mend)},
-	{"have the workers' connections reset", theBrokers, 200 * time.Millisecond, 3 * time.Second, doors(reset), doors(mend)},
-	{"is cut off from one worker", aWatch, time.Second, 15 * time.Second, watch(cut), watch(mend)},
-	{"is away", anyWatch, time.Second, 15 * time.Second, watches(cut), watches(mend)},
-}
 
 // step is a fault of the plan.
 type step struct {
-	at   time.Duration
-	what string
-	node *node
-	do   func()
-	ends *step // its beginning, where it is an end
-	id   int   // of a beginning in the trail
+	at    time.Duration
+	kind  int // of faults
+	what  string
+	parts []string
+	node  *node
+	do    func()
+	ends  *step // its beginning, where it is an end
+	id    int   // of a beginning in the trail
 }
 
 const (
-	atOnce    = 4 // faults that stand at a time
+	atOnce    = 6 // faults that stand at a time
 	mostApart = 1500 * time.Millisecond
+
+	// The ring changes in the first part of each season. After that no node is lost for a while either. For each change of the ring has what was issued
+	// in the half minute before deleted again, each node that is lost what it may have missed, on every copy: what one of them left out is there at the
+	// end only where nothing else has it deleted.
+	season = time.Minute
+	stormy = 22 * time.Second
+	still  = replayWindow + time.Second
 )
 
-// plan lays out which fault comes when, to whom, and for how long, from the seed alone, whatever the machine's timing: each comes once before any
-// comes twice. At the end of it every fault has ended.
+// mayCome says whether the season is one for a fault of so long.
+func mayCome(on target, at, lasts time.Duration) bool {
+	at %= season
+	switch on {
+	case aRing, aCarrying:
+		return at+lasts <= stormy
+	case aNode:
+		return at+lasts <= stormy || at >= stormy+still
+	}
+	return true
+}
+
+// plan lays out which fault comes when, to whom, and for how long, from the seed alone, whatever the machine's timing: of those that change the ring, and
+// of the others, each comes once before any comes twice. At the end of it every fault has ended.
 func (c *chaos) plan(rng *rand.Rand, last time.Duration) []*step {
-	targets := map[target]int{aWorker: 2, aSpare: 1, aNode: len(c.nodes), aBroker: len(c.cluster.Brokers), theBrokers: 1, aWatch: len(c.watches), anyWatch: 1}
+	targets := map[target]int{aWorker: 2, aSpare: 1, aNode: len(c.nodes), aBroker: len(c.cluster.Brokers), theBrokers: 1, aWatch: len(c.watches), anyWatch: 1, aRing: 1, aCarrying: 1}
 	busy := map[string]time.Duration{} // until when
 	var ends []time.Duration           // of those that stand
 	var steps []*step
-	var left []int // of the faults, until each has come
-	for at := time.Second; ; at += time.Duration(rng.Int64N(int64(mostApart))) {
-		if len(left) == 0 {
-			left = rng.Perm(len(faults))
+	var left [2][]int // of the faults, those that change the ring apart, until each has come
+	for at := time.Second; at < last; at += time.Duration(rng.Int64N(int64(mostApart))) {
+		which := rng.IntN(2) // most often there is one already that changes the ring
+		if len(left[which]) == 0 {
+			left[which] = slices.DeleteFunc(rng.Perm(len(faults)), func(kind int) bool { return faults[kind].onRing() != (which == 0) })
 		}
-		n := rng.IntN(len(left))
-		f := faults[left[n]]
+		n := rng.IntN(len(left[which]))
+		kind := left[which][n]
+		f := faults[kind]
 		i, d := rng.IntN(targets[f.on]), f.least+time.Duration(rng.Int64N(int64(f.most-f.least)))
-		if at+d >= last {
-			break
-		}
 		if rng.IntN(3) == 0 {
 			steps = append(steps, c.hotStep(rng, at))
 		}
 		ends = slices.DeleteFunc(ends, func(end time.Duration) bool { return end <= at })
 		free := func(p string) bool { return busy[p] <= at }
-		if len(ends) >= atOnce || !all(c.parts(f.on, i), free) {
+		if at+d >= last || len(ends) >= atOnce || !mayCome(f.on, at, d) || !all(c.parts(f.on, i), free) {
 			continue
 		}
-		left = slices.Delete(left, n, n+1)
-		const rest = 300 * time.Millisecond // before the same part has another
+		left[which] = slices.Delete(left[which], n, n+1)
 		for _, p := range c.parts(f.on, i) {
-			busy[p] = at + d + rest
+			busy[p] = at + d + c.rest(f.on)
 		}
 		ends = append(ends, at+d)
-		begin := &step{at: at, what: fmt.Sprintf("%s %s", c.nameOf(f.on, i), f.name), do: func() { f.begin(c, i) }}
+		begin := &step{at: at, kind: kind, parts: c.parts(f.on, i), what: fmt.Sprintf("%s %s", c.nameOf(f.on, i), f.name), do: func() { f.begin(c, i) }}
 		if f.on == aNode {
 			begin.node = c.nodes[i]
 		}
@@ -121,6 +87,15 @@ func (c *chaos) plan(rng *rand.Rand, last time.Duration) []*step {
 
 func all[T any](s []T, ok func(T) bool) bool {
 	return !slices.ContainsFunc(s, func(v T) bool { return !ok(v) })
+}
+
+// rest is how long it takes after a fault until the same part may have another.
+func (c *chaos) rest(on target) time.Duration {
+	const rest = 300 * time.Millisecond
+	if on == aCarrying { // a client may have the record of then, and carry on by it
+		return rest + ringLag + c.settle
+	}
+	return rest
 }
 
 // parts are what no two faults may have at a time.
@@ -140,6 +115,10 @@ func (c *chaos) parts(on target, i int) []string {
 		return []string{fmt.Sprint("watch ", i)}
 	case aSpare:
 		return []string{"spare"}
+	case aRing:
+		return []string{"ring"}
+	case aCarrying:
+		return []string{"carrying"}
 	}
 	return []string{fmt.Sprint("worker ", i)}
 }
@@ -158,17 +137,18 @@ func (c *chaos) nameOf(on target, i int) string {
 		return "etcd"
 	case aSpare:
 		return fmt.Sprint("worker ", c.spare())
+	case aRing, aCarrying:
+		return "the ring"
 	}
 	return fmt.Sprint("worker ", i)
 }
 
 // hotStep makes a key hot, changes how hot it is, or takes it out of the registry.
 func (c *chaos) hotStep(rng *rand.Rand, at time.Duration) *step {
-	copies := []int{0, 3, hotMost}[rng.IntN(3)]
-	ahead := rng.IntN(2 * window) // in the window, or before it comes
+	copies, ahead := []int{0, 3, hotMost}[rng.IntN(3)], rng.IntN(2*window)
 	s := &step{at: at}
 	s.do = func() {
-		id := min(c.rows, 1+int(c.progress()*float64(c.rows-window))+ahead)
+		id := c.ahead(ahead)
 		k := itemKey(max(hotStep, id-id%hotStep))
 		c.hot.set(k, copies)
 		if copies == 0 {
@@ -179,108 +159,4 @@ func (c *chaos) hotStep(rng *rand.Rand, at time.Duration) *step {
 		c.trail.add(event{from: time.Now(), to: time.Now(), what: fmt.Sprintf("hot: %d copies", copies)}, k)
 	}
 	return s
-}
-
-// --- what is done to whom ---
-
-func (c *chaos) spare() int { return len(c.workers) - 1 }
-
-func (c *chaos) startWorker(i int) {
-	c.workers[i] = harness.Start(c.t, fmt.Sprint("worker-", i), "run", "--config", c.files[i])
-}
-
-// startSpare first waits for the end of the one that was asked to leave before.
-func (c *chaos) startSpare(int) {
-	if c.workers[c.spare()] != nil {
-		c.left(c.spare())
-	}
-	c.startWorker(c.spare())
-}
-func (c *chaos) askSpare(int) { c.askWorker(c.spare()) }
-
-func (c *chaos) killWorker(i int) {
-	if !c.workers[i].Alive() {
-		c.t.Errorf("worker %d has ended by itself", i)
-	}
-	c.workers[i].Kill()
-}
-func (c *chaos) freezeWorker(i int) { c.workers[i].Pause() }
-func (c *chaos) thawWorker(i int)   { c.workers[i].Continue() }
-func (c *chaos) askWorker(i int)    { c.workers[i].Leave() }
-func (c *chaos) replaceWorker(i int) {
-	c.left(i)
-	c.startWorker(i)
-}
-
-// left waits for the end of a worker that was asked to leave, which takes 10 s at most on a machine that is not busy.
-func (c *chaos) left(i int) {
-	const long = 20 * time.Second
-	asked := time.Now()
-	c.workers[i].Left()
-	if took := time.Since(asked); took > long {
-		c.t.Errorf("worker %d took %s more to end than its fault lasts; its log:\n%s", i, took, c.workers[i].Log())
-	}
-}
-
-func (c *chaos) killNode(i int)   { c.nodes[i].Kill() }
-func (c *chaos) freezeNode(i int) { c.nodes[i].Freeze() }
-func (c *chaos) thawNode(i int)   { c.nodes[i].Thaw() }
-func (c *chaos) startNode(i int) {
-	c.nodes[i].Start()
-	if hit, err := c.nodes[i].Get(probe); err == nil && hit.Found {
-		c.stats.warmed.Add(1)
-	}
-}
-
-// probe is a key that no reader fills: a node that has it has kept its memory.
-const probe = "probe"
-
-func (c *chaos) keepNode(i int) {
-	if err := c.nodes[i].Set(probe, "here"); err != nil {
-		c.t.Errorf("%s: %v", c.nodes[i].name, err)
-	}
-	c.nodes[i].StopWarm()
-}
-
-func (c *chaos) killBroker(i int)   { c.cluster.Brokers[i].Stop() }
-func (c *chaos) startBroker(i int)  { c.cluster.Brokers[i].Launch() }
-func (c *chaos) freezeBroker(i int) { c.cluster.Brokers[i].Freeze() }
-func (c *chaos) thawBroker(i int)   { c.cluster.Brokers[i].Thaw() }
-func (c *chaos) killBrokers(int) {
-	for i := range c.cluster.Brokers {
-		c.killBroker(i)
-	}
-}
-
-func (c *chaos) startBrokers(int) {
-	for i := range c.cluster.Brokers {
-		c.startBroker(i)
-	}
-}
-
-func ofNode(f func(testing.TB, *toxiproxy.Proxy)) func(*chaos, int) {
-	return func(c *chaos, i int) {
-		f(c.t, c.nodes[i].proxy)
-		c.nodes[i].lost.Store(len(c.nodes[i].proxy.Toxics.GetToxicArray()) > 0)
-	}
-}
-
-func watch(f func(testing.TB, *toxiproxy.Proxy)) func(*chaos, int) {
-	return func(c *chaos, i int) { f(c.t, c.watches[i]) }
-}
-
-func doors(f func(testing.TB, *toxiproxy.Proxy)) func(*chaos, int) {
-	return func(c *chaos, _ int) {
-		for _, p := range c.doors {
-			f(c.t, p)
-		}
-	}
-}
-
-func watches(f func(testing.TB, *toxiproxy.Proxy)) func(*chaos, int) {
-	return func(c *chaos, _ int) {
-		for _, p := range c.watches {
-			f(c.t, p)
-		}
-	}
 }

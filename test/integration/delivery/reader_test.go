@@ -8,14 +8,18 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"invalidator/test/integration/harness"
 )
 
 // reader fills the cache as applications do: it reads one copy of a key, and on a miss the row, stalls, and stores what the row
-// rendered. Where it takes a lease it may stall as long as it likes; else it must store within settle of before it read the row.
+// rendered. Where it takes a lease it may stall as long as it likes; else it must store within settle of before it read the row. While previous
+// stands in the ring record that it has, it asks an old owner before it reads the row, and carries over what that has.
 type reader struct {
-	w    *world
-	name string
-	rng  *rand.Rand
+	w      *world
+	name   string
+	rng    *rand.Rand
+	client client
 }
 
 const (
@@ -29,8 +33,7 @@ const (
 // run reads until ctx ends. Its error is a database that cannot be read.
 func (r *reader) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		k, name, n := r.pick()
-		if err := r.read(k, name, n, r.rng.IntN(2) == 0); err != nil {
+		if err := r.read(r.pick(), r.rng.IntN(2) == 0); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		pause(ctx, time.Duration(r.rng.IntN(15))*time.Millisecond)
@@ -38,32 +41,40 @@ func (r *reader) run(ctx context.Context) error {
 	return nil
 }
 
-// pick chooses a copy to read, more often one on a node that workers do not reach.
-func (r *reader) pick() (k *key, name string, n *node) {
+// pick chooses a copy to read, more often one on a node that workers do not reach, and the old owner whom to ask then, if there is one.
+func (r *reader) pick() (f fill) {
+	f = fill{reader: r.name, ring: r.w.rings.seenBy(&r.client, r.rng)}
 	for range 3 {
-		k = r.w.pick(r.rng)
-		names := k.names(r.w.hot.copies(k.text, r.rng.IntN(4) == 0))
-		name = names[r.rng.IntN(len(names))]
-		if n = r.w.owners(name)[r.rng.IntN(2)]; n.lost.Load() {
+		f.key = r.w.pick(r.rng)
+		names := f.key.names(r.w.hot.copies(f.key.text, r.rng.IntN(4) == 0))
+		f.name = names[r.rng.IntN(len(names))]
+		now, old := r.w.ownersUnder(f.ring, f.name)
+		f.node, f.source = now[r.rng.IntN(len(now))], nil
+		if len(old) > 0 {
+			if n := old[r.rng.IntN(len(old))]; n != f.node {
+				f.source = n
+			}
+		}
+		if f.node.lost.Load() {
 			break
 		}
 	}
-	return k, name, n
+	return f
 }
 
 // read reads one copy and fills it on a miss.
-func (r *reader) read(k *key, name string, n *node, leased bool) error {
-	f := fill{reader: r.name, key: k, name: name, node: n, life: n.Life()}
-	c, err := n.take()
+func (r *reader) read(f fill, leased bool) error {
+	f.life = f.node.Life()
+	c, err := f.node.take()
 	if err != nil {
 		r.w.stats.away.Add(1)
 		return nil
 	}
-	hit, err := c.Get(name)
+	hit, err := c.Get(f.name)
 	if err == nil && !hit.Found && leased {
-		hit, err = c.LeaseFor(name, leaseTime)
+		hit, err = c.LeaseFor(f.name, leaseTime)
 	}
-	n.give(c, err)
+	f.node.give(c, err)
 	switch {
 	case err != nil:
 		r.w.stats.away.Add(1)
@@ -77,29 +88,56 @@ func (r *reader) read(k *key, name string, n *node, leased bool) error {
 	case leased:
 		f.lease = hit.CAS
 	}
-	f.from = time.Now()
-	if f.value, err = r.w.render(context.Background(), k); err != nil {
+	if err := r.value(&f); err != nil {
 		return err
 	}
 	if leased && r.rng.IntN(holdEvery) == 0 {
 		r.w.held.add(f)
 		return nil
 	}
-	r.stall(leased)
-	r.w.fill(f)
+	if leased {
+		stall(r.rng, 3*r.w.settle)
+	} else {
+		stall(r.rng, r.w.settle*6/10)
+	}
+	if r.w.fill(f) && f.source != nil {
+		r.w.stats.carried.Add(1)
+	}
 	return nil
 }
 
-// stall takes mostly no time, and now and then nearly all that the contract allows; under a lease much more.
-func (r *reader) stall(leased bool) {
-	most := r.w.settle * 6 / 10
-	if leased {
-		most = 3 * r.w.settle
+// value is what the old owner has or, where that has nothing or may not be asked any more, what the row renders.
+func (r *reader) value(f *fill) (err error) {
+	f.from = time.Now()
+	if f.source != nil {
+		hit, err := r.w.get(f.source, f.name)
+		if err == nil && hit.Found && !r.w.rings.outdated(f.ring) {
+			f.value = hit.Value
+			return nil
+		}
+		f.source, f.from = nil, time.Now()
 	}
-	if r.rng.IntN(3) > 0 {
+	f.value, err = r.w.render(context.Background(), f.key)
+	return err
+}
+
+// get reads a copy.
+func (w *world) get(n *node, name string) (harness.Hit, error) {
+	c, err := n.take()
+	if err != nil {
+		return harness.Hit{}, err
+	}
+	hit, err := c.Get(name)
+	n.give(c, err)
+	return hit, err
+}
+
+// stall takes mostly no time, and now and then nearly most.
+func stall(rng *rand.Rand, most time.Duration) {
+	if rng.IntN(3) > 0 {
 		most /= 20
 	}
-	pause(context.Background(), time.Duration(r.rng.Int64N(int64(most))))
+	pause(context.Background(), time.Duration(rng.Int64N(int64(most))))
 }
 
 // fill is a value on its way into a copy.
@@ -108,8 +146,10 @@ type fill struct {
 	key    *key
 	name   string
 	node   *node
+	ring   *ring     // by which it was chosen
+	source *node     // that had the value; nil: the row
 	life   int64     // of the node, when the lease was taken
-	from   time.Time // before the row was read
+	from   time.Time // before the value was read
 	value  string
 	lease  uint64 // 0: plainly
 }
@@ -126,6 +166,10 @@ func (w *world) fill(f fill) (stored bool) {
 		return false
 	}
 	e := event{from: f.from, node: f.node, name: f.name, value: f.value}
+	did := "filled"
+	if f.source != nil {
+		did = "filled with what " + f.source.name + " had"
+	}
 	switch {
 	case w.tooLate(f):
 		w.stats.late.Add(1)
@@ -137,7 +181,7 @@ func (w *world) fill(f fill) (stored bool) {
 		return false
 	case f.lease != 0:
 		stored, err = c.Fill(f.name, f.value, f.lease)
-		e.what = f.reader + " filled under a lease"
+		e.what = f.reader + " " + did + " under a lease"
 		if stored {
 			w.stats.leased.Add(1)
 		} else if err == nil {
@@ -147,15 +191,21 @@ func (w *world) fill(f fill) (stored bool) {
 	default:
 		err = c.Set(f.name, f.value)
 		stored = err == nil
-		e.what = f.reader + " filled"
+		e.what = f.reader + " " + did
 		w.stats.plain.Add(1)
 		if w.tooLate(f) {
 			w.stats.late.Add(1)
 			w.trail.excuse(f)
-			e.what = f.reader + " filled too late"
+			e.what += " too late"
 		}
 	}
 	f.node.give(c, err)
+	if f.source != nil && w.trail.excused(stale{node: f.source, name: f.name, has: f.value}) {
+		w.trail.excuse(f)
+	}
+	if stored || err != nil {
+		w.recent.add(f)
+	}
 	if err != nil {
 		w.stats.unknown.Add(1)
 		e.what += fmt.Sprintf(" (no answer: %v)", err)

@@ -60,6 +60,9 @@ func (t *trail) fault(what string, n *node) int {
 	return len(t.faults) - 1
 }
 
+// noted notes what happens at once, and to all.
+func (t *trail) noted(what string) { t.ended(t.fault(what, nil)) }
+
 func (t *trail) ended(fault int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

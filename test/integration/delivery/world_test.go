@@ -12,9 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
-
 	"invalidator/sink"
 	"invalidator/test/integration/harness"
 	"invalidator/test/integration/services"
@@ -33,9 +30,9 @@ type world struct {
 	settle  time.Duration
 	db      *harness.Database
 	p       *harness.Pipeline
-	nodes   []*node // in pairs: primary and replica
-	record  sink.Record
-	ring    *sink.Ring
+	nodes   []*node // in pairs, then those of no shard at first
+	byAddr  map[string]*node
+	rings   rings
 	rows    int
 	keys    map[string]*key
 	trail   *trail
@@ -46,6 +43,8 @@ type world struct {
 
 	progress func() float64 // 0 to 1: where the window of rows is that are written and read most
 	held     held
+	recent   recent
+	seen     []*ring // records that workers have seen; nil: all
 }
 
 // stats count the work that was done.
@@ -53,11 +52,14 @@ type stats struct {
 	committed, refusedByDB                     atomic.Int64 // transactions
 	hits, plain, leased, void, behind, late    atomic.Int64 // reads that found a value; fills by kind; leases that were lost, that another held; fills that broke the contract
 	away, heldFills, heldVoid, unknown, warmed atomic.Int64 // reads of nodes that are away; what the longest stallers filled, and could not; fills without an answer; nodes that kept their memory
+	carried, seeded, lagging, unseen           atomic.Int64 // fills with what an old owner had, what the copier of a new replica had, what a lagging one had; and under a record that nobody saw
 }
 
 // options are what a test chooses of its world.
 type options struct {
-	pairs  int // of nodes
+	pairs  int // of nodes: primary and replica
+	shards int // of each pair; default 1
+	spare  int // nodes of no shard at first
 	rows   int // that items may have
 	settle time.Duration
 	kafka  string // host:port of a broker; default ./dev's
@@ -69,24 +71,23 @@ func newWorld(t testing.TB, o options) *world {
 	w := &world{
 		t: t, settle: o.settle, rows: o.rows, db: harness.NewDatabase(t, harness.MySQL), keys: map[string]*key{},
 		trail: newTrail(), hot: &registry{now: map[string]int{}, most: map[string]int{}},
-		proxies: newProxies(), progress: func() float64 { return 0 },
+		proxies: newProxies(), progress: func() float64 { return 0 }, byAddr: map[string]*node{},
 	}
 	w.db.Do(t, `CREATE TABLE items (id INT PRIMARY KEY, grp INT NOT NULL, ver BIGINT NOT NULL, KEY (grp))`)
-	for i, n := range harness.StartKeepingNodes(t, 2*o.pairs) {
-		own := &node{Node: n, name: fmt.Sprintf("node %d", i), proxy: w.proxies.add(t, n.Addr), pool: make(chan *harness.Conn, 128)}
+	for i, n := range harness.StartKeepingNodes(t, 2*o.pairs+o.spare) {
+		own := &node{Node: n, name: fmt.Sprintf("node %d", i), zone: zones[i%2], proxy: w.proxies.add(t, n.Addr), pool: make(chan *harness.Conn, 128)}
 		w.nodes = append(w.nodes, own)
+		w.byAddr[own.addr()] = own
 		t.Cleanup(own.close)
 	}
-	for i := 0; i < len(w.nodes); i += 2 {
-		w.record.Shards = append(w.record.Shards, sink.Shard{
-			ID: fmt.Sprintf("s%02d", i/2), Weight: 1,
-			Primary:  sink.Node{Addr: w.nodes[i].proxy.Listen, Zone: "a"},
-			Replicas: []sink.Replica{{Addr: w.nodes[i+1].proxy.Listen, Zone: "b"}},
-		})
+	record := sink.Record{Epoch: 1}
+	perPair := max(1, o.shards)
+	for i := range o.pairs * perPair {
+		pair := w.nodes[i/perPair*2:]
+		record.Shards = append(record.Shards, shardOn(shardID(i), pair[0], pair[1]))
 	}
-	w.ring = sink.NewRing(w.record.Shards)
 	w.p = harness.New(t, harness.Options{
-		Databases: []*harness.Database{w.db}, Record: w.record, Settle: o.settle, Kafka: o.kafka,
+		Databases: []*harness.Database{w.db}, Record: record, Settle: o.settle, Kafka: o.kafka,
 		Mappings: map[string]string{"items.yaml": fmt.Sprintf(`
 version: 1
 team: items
@@ -98,6 +99,7 @@ mappings:
     keys: ["item:{id}", {key: "group:{grp}", hot: %d}]
 `, w.db.Schema, hotHere)},
 	})
+	w.rings.add(newRing(record, time.Now()))
 	for id := 1; id <= o.rows; id++ {
 		w.addKey(itemKey(id), 0, fmt.Sprintf(`SELECT id, grp, ver FROM items WHERE id = %d`, id))
 	}
@@ -107,79 +109,18 @@ mappings:
 	return w
 }
 
-// proxies stand before servers until the test ends, and let everything through at first.
-type proxies struct{ server *toxiproxy.ApiServer }
-
-func newProxies() proxies {
-	return proxies{toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
-}
-
-func (p proxies) add(t testing.TB, upstream string) *toxiproxy.Proxy {
-	t.Helper()
-	listen := harness.FreeAddr(t)
-	proxy := toxiproxy.NewProxy(p.server, listen+" before "+upstream, listen, upstream)
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Stop)
-	return proxy
-}
-
 // workerFile is a configuration of workers with a proxy of their own before etcd, and other brokers where some are named.
 func (w *world) workerFile(name, etcd string, brokers ...string) string {
 	w.t.Helper()
-	oldnew := []string{services.Addr("ETCD"), etcd}
+	oldnew := []string{
+		services.Addr("ETCD"), etcd,
+		"/hot/}", fmt.Sprintf("/hot/}, lag: %s", ringLag),
+		"mappings:", fmt.Sprintf("replay: {window: %s, flush: {refill: 1s}}\nmappings:", replayWindow),
+	}
 	if len(brokers) > 0 {
 		oldnew = append(oldnew, w.p.Kafka, strings.Join(brokers, `", "`))
 	}
 	return w.p.Variant(name, oldnew...)
-}
-
-// node is a memcached. Workers come through its proxy, whose address the ring names; readers come to itself.
-type node struct {
-	*harness.Node
-	name  string
-	proxy *toxiproxy.Proxy
-	pool  chan *harness.Conn // that nobody uses
-	lost  atomic.Bool        // workers do not reach it as they should, and readers do
-}
-
-// take is a connection of the caller's own, until it is given back.
-func (n *node) take() (*harness.Conn, error) {
-	select {
-	case c := <-n.pool:
-		return c, nil
-	default:
-		return harness.Dial(n.Addr)
-	}
-}
-
-func (n *node) give(c *harness.Conn, err error) {
-	if err == nil {
-		select {
-		case n.pool <- c:
-			return
-		default:
-		}
-	}
-	c.Close()
-}
-
-func (n *node) close() {
-	for {
-		select {
-		case c := <-n.pool:
-			c.Close()
-		default:
-			return
-		}
-	}
-}
-
-// owners are the nodes where copies of a name lie: primary first.
-func (w *world) owners(name string) []*node {
-	i := 2 * w.ring.Owner(sink.Hash(name))
-	return w.nodes[i : i+2]
 }
 
 func itemKey(id int) string  { return fmt.Sprintf("item:%d", id) }
@@ -239,6 +180,11 @@ const window = 100
 func (w *world) id(rng *rand.Rand) int {
 	width := min(window, w.rows)
 	return 1 + int(w.progress()*float64(w.rows-width)) + rng.IntN(width)
+}
+
+// ahead is the row so many rows behind the beginning of the window: in it, or before it comes.
+func (w *world) ahead(rows int) int {
+	return min(w.rows, 1+int(w.progress()*float64(w.rows-window))+rows)
 }
 
 // pick chooses a key to read: mostly of the window, else any.

@@ -27,7 +27,7 @@ func (x *writer) run(ctx context.Context) error {
 		if err := x.transaction(); err != nil {
 			return fmt.Errorf("writing: %w", err)
 		}
-		pause(ctx, time.Duration(10+x.rng.IntN(60))*time.Millisecond)
+		pause(ctx, time.Duration(20+x.rng.IntN(100))*time.Millisecond)
 	}
 	return nil
 }
