@@ -142,11 +142,28 @@ func (m *model) changeFirst() {
 			m.lateFill(modelText(key, 0))
 		}
 	}, false)
-	m.after(2*time.Second+m.upTo(3*time.Second), func() { m.commit() }, false)
+	m.after(2*time.Second+m.upTo(3*time.Second), func() { m.carry(m.commit()) }, false)
 	if m.on["pause"] && m.r.IntN(2) == 0 {
 		m.after(5*time.Second+m.upTo(3*time.Second), func() { m.quietTime(); m.changeRing() }, false)
 	} else if m.r.IntN(2) == 0 {
 		m.after(m.upTo(15*time.Second), m.changeRing, false)
+	}
+}
+
+// carry has a reader carry on, around the second round of a change, what another has filled late on an old owner.
+func (m *model) carry(keys []string) {
+	ring := m.ring()
+	for _, key := range keys {
+		text := modelText(key, 0)
+		now := nodesOf(ring.now, text)
+		if ring.old == nil || slices.Equal(nodesOf(ring.old, text), now) {
+			continue
+		}
+		old := nodesOf(ring.old, text)[0]
+		m.fills = append(m.fills, &modelFill{node: old, text: text, value: m.row(key), read: time.Now()})
+		m.after(modelSettle-300*time.Millisecond+m.upTo(900*time.Millisecond), func() {
+			m.fills = append(m.fills, &modelFill{node: now[0], text: text, from: old, value: -1})
+		}, false)
 	}
 }
 
