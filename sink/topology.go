@@ -21,12 +21,13 @@ type Topology struct {
 	nodes  []string
 
 	primaries, replicas map[string]bool // of today; replicas of today or of previous
+	seeding             bool            // as record says
 }
 
 // NewTopology makes the topology of the record in force and, in any order, of former ones. It fails with a *RecordError where one is not
 // valid; what ParseRecord returned is.
 func NewTopology(r *Record, former ...*Record) (*Topology, error) {
-	t := &Topology{record: r, primaries: map[string]bool{}, replicas: map[string]bool{}}
+	t := &Topology{record: r, primaries: map[string]bool{}, replicas: map[string]bool{}, seeding: r.Seeding()}
 	former = slices.SortedStableFunc(slices.Values(former), func(a, b *Record) int { return int(max(-1, min(1, b.Epoch-a.Epoch))) })
 	var placements []placement
 	distinct := map[string]struct{}{}
@@ -70,7 +71,7 @@ func (t *Topology) KeyPrefix() string { return t.record.KeyPrefix }
 func (t *Topology) HasPrevious() bool { return t.record.Previous != nil }
 
 // Seeding says that a replica is being filled from another node.
-func (t *Topology) Seeding() bool { return t.record.Seeding() }
+func (t *Topology) Seeding() bool { return t.seeding }
 
 // Nodes are the distinct addresses of all records and their previous ones, sorted. Read only.
 func (t *Topology) Nodes() []string { return t.nodes }

@@ -132,6 +132,10 @@ const (
 	fetchMax          = 1 << 20         // bytes a fetch takes in all, of a broker, as they lie on its disk
 	startBackoffMin   = time.Second     // between two attempts at a first start
 	startBackoffMax   = 15 * time.Second
+
+	// fetchMaxWait is how long a broker waits for records. So long may partitions whose fetches go on wait for one that is under way
+	// without them: of the work topic, which never holds a record, where all others had stopped.
+	fetchMaxWait = 100 * time.Millisecond
 )
 
 // Group is this process's membership of the workers' consumer group.
@@ -268,7 +272,7 @@ func (g *Group) clientOptions(ctx, leaving context.Context) []kgo.Opt {
 		kgo.Balancers(newEvenBalancer(g.opts.Names.Work)),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(heartbeat),
 		kgo.MetadataMaxAge(metadataAge), kgo.MetadataMinAge(500 * time.Millisecond),
-		kgo.FetchMaxPartitionBytes(fetchMaxPartition), kgo.FetchMaxBytes(fetchMax), kgo.FetchMaxWait(500 * time.Millisecond),
+		kgo.FetchMaxPartitionBytes(fetchMaxPartition), kgo.FetchMaxBytes(fetchMax), kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.WithDecompressor(unpacker{ctx}), // a rebalance, and so the leave, waits until what was fetched is unpacked

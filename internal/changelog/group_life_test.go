@@ -310,3 +310,29 @@ func (l *line) mend() {
 	defer l.mu.Unlock()
 	l.dead, l.conns = false, nil
 }
+
+// A partition whose fetches stopped, and go on, waits for the fetch that is under way without it: not longer than it takes to work off what waits of the
+// others.
+func TestAPartitionThatGoesOnIsReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroupRig(t)
+		quiet := changelog.Partition{Topic: "shop.shop.quiet", Number: 0} // as the work topic is
+		g.makeTopic(quiet.Topic)
+		g.produce(1)
+		leave := g.join(g.c)
+		g.c.await(t, func() bool { _, owned := g.c.started[quiet]; return owned && g.c.next[users0] == 1 })
+		for i := range 10 {
+			g.group.Pause(users0)
+			time.Sleep(time.Second) // a fetch that was under way
+			g.produce(1)
+			time.Sleep(time.Duration(37*i) * time.Millisecond) // anywhere in a fetch of the quiet one
+			began := time.Now()
+			g.group.Resume(users0)
+			g.c.await(t, func() bool { return g.c.next[users0] == int64(i+2) })
+			if took := time.Since(began); took > 200*time.Millisecond { // await looks each 100 ms
+				t.Errorf("it was read after %s", took)
+			}
+		}
+		leave()
+	})
+}

@@ -94,7 +94,7 @@ func TestAssignedAnew(t *testing.T) {
 // What waits in memory for all partitions together is bounded: each partition's share is the smaller, the more there are.
 func TestWhatWaitsIsSharedOut(t *testing.T) {
 	r := newRig(t)
-	for owned, want := range map[int64]int{0: 2 << 20, 1: 2 << 20, 24: 2 << 20, 256: 192 << 10, 10000: 64 << 10} {
+	for owned, want := range map[int64]int{0: 8 << 20, 1: 8 << 20, 24: 2 << 20, 256: 192 << 10, 10000: 64 << 10} {
 		r.w.owned.Store(owned)
 		if got := r.w.mayWait(); got != want {
 			t.Errorf("%d partitions: %d bytes, want %d", owned, got, want)

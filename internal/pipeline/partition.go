@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +27,7 @@ const (
 	// A partition's fetches stop above its share of waitingBytes of records that wait, or above pauseBytes, and go on below half of it. No
 	// share is less than leastWaiting.
 	waitingBytes = 48 << 20
-	pauseBytes   = 2 << 20
+	pauseBytes   = 8 << 20
 	leastWaiting = 64 << 10
 )
 
@@ -237,9 +236,7 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 		}
 		p.pause = 0
 		p.goesOn()
-		if i%yieldEvery == yieldEvery-1 {
-			runtime.Gosched()
-		}
+		letOthersRun(i)
 	}
 	return len(records) > 0, nil
 }

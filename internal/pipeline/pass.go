@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
@@ -15,8 +14,12 @@ import (
 const (
 	// maxPassFlight bounds the changes that one pass holds, most of them waiting out settle.
 	maxPassFlight = 8 << 10
-	// maxPassesFlight bounds those of all passes of a worker, but for those of changes of the ring, which have as many of their own.
+	// maxPassesFlight bounds those of all passes of a worker, but for those of changes of the ring.
 	maxPassesFlight = 64 << 10
+	// maxMoveFlight and maxMovesFlight are those of changes of the ring, which have bounds of their own: each time that they are reached is a settle more
+	// until the promotion of a zone is replayed. They are some 50 MB then.
+	maxMoveFlight  = 20 << 10
+	maxMovesFlight = 160 << 10
 )
 
 // Log is the log behind what a partition has read, which passes read again.
@@ -43,6 +46,7 @@ type pass struct {
 	readers  *readers
 	copies   []sink.Copy // of one key
 	again    []*counts   // of the debts that cover it, where it is done again
+	most     int         // changes that it holds
 	spare    int         // reserved of the track's budget
 	slots    *slots      // of passes of its kind
 	holds    bool        // one of them
@@ -64,13 +68,13 @@ type readTo struct {
 func (p *partition) beginPass(ctx context.Context, id passID, taken []debt) *pass {
 	ctx, cancel := context.WithCancel(ctx)
 	wake := make(chan struct{}, 1)
-	ps := &pass{p: p, id: id, taken: taken, lane: p.lane(taken), from: taken[0].from, to: taken[0].to, wake: wake, slots: p.w.slots, stop: cancel, done: make(chan struct{})}
+	ps := &pass{p: p, id: id, taken: taken, lane: p.lane(taken), from: taken[0].from, to: taken[0].to, wake: wake, most: maxPassFlight, slots: p.w.slots, stop: cancel, done: make(chan struct{})}
 	budget := p.w.passing
 	switch id.kind {
 	case payStorms:
 		ps.slots, ps.pacer = p.w.stormSlots, p.pacer(id.of)
 	case payEpochs:
-		ps.slots, budget = p.w.epochSlots, p.w.moving
+		ps.slots, budget, ps.most = p.w.epochSlots, p.w.moving, maxMoveFlight
 		view := p.w.opts.Snapshots.Current().View
 		for i := range taken {
 			taken[i].moves = p.w.moves.of(view, taken[i].name)
@@ -235,9 +239,7 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 		if err := ps.handle(ctx, &rs[i]); err != nil {
 			return err
 		}
-		if i%yieldEvery == yieldEvery-1 {
-			runtime.Gosched()
-		}
+		letOthersRun(i)
 		if i%takeAtOnce == takeAtOnce-1 || i == len(rs)-1 {
 			if err := ps.turn(ctx); err != nil {
 				return err
@@ -306,7 +308,7 @@ const reserved = 64
 
 // room reserves room for one more change, and reports whether there is.
 func (ps *pass) room() bool {
-	if ps.track.window.inFlight() >= maxPassFlight {
+	if ps.track.window.inFlight() >= ps.most {
 		return false
 	}
 	if ps.spare == 0 {

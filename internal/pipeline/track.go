@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -73,7 +74,8 @@ func (t *track) advance(ctx context.Context, acked []*change) {
 	// What a round counts under is read after it was noted: who acts on a later record of the ring than this finds it in the journal.
 	today = t.p.w.opts.Snapshots.Current()
 	rounds := t.p.w.rounds(today, now)
-	for _, c := range acked {
+	for i, c := range acked {
+		letOthersRun(i)
 		t.p.w.observe(c, now)
 		c.rounds = max(c.rounds, rounds)
 		if c.under != today.View.Topology { // it may have passed by who owns the key now
@@ -102,7 +104,10 @@ func (t *track) enough(c *change, today *Snapshot) bool {
 
 // issueDue issues the rounds that are due, and reports whether there were any.
 func (t *track) issueDue(ctx context.Context) (any bool, err error) {
+	n := 0
 	for now := time.Now(); t.later.len() > 0 && !t.later.front().due.After(now); any = true {
+		letOthersRun(n)
+		n++
 		c := t.later.front()
 		t.later.pop()
 		if err := t.issue(ctx, c, t.p.w.opts.Snapshots.Current()); err != nil {
@@ -110,6 +115,13 @@ func (t *track) issueDue(ctx context.Context) (any bool, err error) {
 		}
 	}
 	return any, nil
+}
+
+// letOthersRun is called for the i-th of many.
+func letOthersRun(i int) {
+	if i%yieldEvery == yieldEvery-1 {
+		runtime.Gosched()
+	}
 }
 
 // issue issues the next round of a change.

@@ -177,7 +177,7 @@ func New(opts Options) (*Worker, error) {
 	opts.Window = cmp.Or(opts.Window, defaultWindow)
 	w := &Worker{opts: opts, log: opts.Log, metrics: m, reports: newReporter(opts.Log),
 		room: room{limit: roomBytes}, flight: newBudget(maxWorkerFlight), passing: newBudget(maxPassesFlight), slots: newSlots(maxReading), stormSlots: newSlots(maxStormReading),
-		epochSlots: newSlots(maxEpochReading), replaySlots: newSlots(maxReplayReading), moving: newBudget(maxPassesFlight), confirmed: heldEpochs{keep: opts.MaxTTL, at: map[int64]time.Time{}}, ears: newEars()}
+		epochSlots: newSlots(maxEpochReading), replaySlots: newSlots(maxReplayReading), moving: newBudget(maxMovesFlight), confirmed: heldEpochs{keep: opts.MaxTTL, at: map[int64]time.Time{}}, ears: newEars()}
 	w.standing = &standing{w: w, by: map[debtID]map[*partition]struct{}{}}
 	w.held.Store(&held{})
 	w.hot = newHotWork(w)
