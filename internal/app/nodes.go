@@ -1,13 +1,32 @@
 package app
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"invalidator/sink"
 	"invalidator/sink/memcache"
+	"invalidator/sink/registry"
 )
+
+// retain tells the client of each view until ctx ends, so that nodes which no ring record names any more are let go.
+func retain(ctx context.Context, c *memcache.Client, views registry.Watcher) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-views.Ready():
+	}
+	for ctx.Err() == nil {
+		changed := views.Changed()
+		c.Retain(views.View().Topology.Names)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
 
 // nodeCollector gives the nodes' state to Prometheus. Its labels are the addresses of the ring record, and the lanes.
 type nodeCollector struct{ client *memcache.Client }

@@ -3,13 +3,17 @@ package app
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"invalidator/sink"
 	"invalidator/sink/memcache"
 	"invalidator/sink/memcachetest"
+	"invalidator/sink/registry"
 )
 
 type told chan error
@@ -72,4 +76,85 @@ func gathered(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 		}
 	}
 	return out
+}
+
+// A node that is in no view any more is let go, and one that is named again is spoken to.
+func TestNodesThatNoViewNamesAreLetGo(t *testing.T) {
+	node, other := memcachetest.Start(t), memcachetest.Start(t)
+	client := memcache.New(memcache.Options{}, quiet)
+	views := &turningViews{ready: make(chan struct{}), changed: make(chan struct{})}
+	for _, run := range []func(context.Context){
+		func(ctx context.Context) {
+			if err := client.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		},
+		func(ctx context.Context) { retain(ctx, client, views) },
+	} {
+		t.Cleanup(inBackground(context.Background(), run))
+	}
+	views.turn(t, node.Addr())
+	close(views.ready)
+	deleted(t, client, node.Addr())
+	views.turn(t, other.Addr())
+	awaitNodes(t, client, 0)
+	views.turn(t, node.Addr())
+	awaitNodes(t, client, 1)
+	deleted(t, client, node.Addr())
+}
+
+func deleted(t *testing.T, c *memcache.Client, node string) {
+	t.Helper()
+	w := make(told, 1)
+	if err := c.Delete(t.Context(), sink.Live, sink.Copy{Node: node, Key: "k"}, w); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitNodes(t *testing.T, c *memcache.Client, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); len(c.Nodes()) != n; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the client knows %+v, want %d nodes", c.Nodes(), n)
+		}
+	}
+}
+
+// turningViews are of one node at a time.
+type turningViews struct {
+	registry.Watcher
+	ready   chan struct{}
+	mu      sync.Mutex
+	view    *registry.View
+	changed chan struct{}
+}
+
+func (v *turningViews) Ready() <-chan struct{} { return v.ready }
+
+func (v *turningViews) View() *registry.View {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.view
+}
+
+func (v *turningViews) Changed() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changed
+}
+
+func (v *turningViews) turn(t *testing.T, node string) {
+	t.Helper()
+	topology, err := sink.NewTopology(&sink.Record{Epoch: 1, Kind: sink.KindPoints160, Shards: []sink.Shard{{ID: "s", Weight: 1, Primary: sink.Node{Addr: node}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.view = &registry.View{Topology: topology}
+	close(v.changed)
+	v.changed = make(chan struct{})
 }

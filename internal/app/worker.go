@@ -91,6 +91,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	eg, under := errgroup.WithContext(under)
 	eg.Go(func() error { return rings.watch(under, watcher) })
 	eg.Go(func() error { return client.Run(under) })
+	eg.Go(func() error { retain(under, client, watcher); return nil })
 	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry, nil, posts...) })
 	eg.Go(func() error {
 		defer stopUnder()
