@@ -27,6 +27,7 @@ const (
 	huge       = 2_000_000 // rows of the transaction that memory is measured with
 	commits    = 500       // that latency is measured with, after some that warm up
 	warmUp     = 20
+	turns      = 3 // of a feeder and the raw limit
 
 	// readyRows are the records that are kept to be produced anew, again and again: a repetition is farther away than a batch
 	// is long, so that it makes none of them smaller.
@@ -101,7 +102,8 @@ func (b *feedBench) warmUp(t *testing.T) {
 }
 
 // backlog is how fast a feeder catches up with a million rows that were committed while it was away, in transactions of a
-// thousand: ours, Debezium's (where there is a connector), and what the driver and the broker allow.
+// thousand: ours, what the driver and the broker allow, and Debezium (where there is a connector). Ours and the raw limit take turns, and the
+// medians count: a database that has just taken a million rows, and a machine that others use too, are faster one minute than the next.
 func (b *feedBench) backlog(t *testing.T) {
 	n := size(t, backlog)
 	feeder := b.p.Feed()
@@ -109,13 +111,33 @@ func (b *feedBench) backlog(t *testing.T) {
 	b.insert(t, 1, 1) // makes the topic
 	b.p.AwaitFed(b.db)
 	feeder.Terminate()
-	raw := markLog(t, b.db)
 	var debezium *debezium
 	if debeziumGoal[b.kind] > 0 {
 		debezium = startDebezium(t, b)
 	}
-	b.insert(t, n, 1000)
+	all := map[string][]float64{}
+	for range turns {
+		for name, figure := range b.turn(t, n) {
+			all[name] = append(all[name], figure)
+		}
+	}
+	for _, f := range []struct{ name, unit string }{
+		{"rows_per_s", "rows/s"}, {"cpu_us_per_row", "us"}, {"driver_rows_per_s", "rows/s"}, {"produce_rows_per_s", "rows/s"}, {"raw_cpu_us_per_row", "us"},
+	} {
+		report(t, plain(b.name(f.name), median(all[f.name]), f.unit))
+	}
+	report(t, atLeast(b.name("vs_raw"), median(all["vs_raw"]), "x", 0.7))
+	if debezium != nil {
+		theirs := b.rate(t, debezium.topic(b), turns*n, func() (stop func()) { return debezium.run(t) })
+		report(t, plain(b.name("debezium_rows_per_s"), theirs, "rows/s"))
+		report(t, atLeast(b.name("vs_debezium"), median(all["rows_per_s"])/theirs, "x", debeziumGoal[b.kind]))
+	}
+}
 
+// turn adds n rows and has them read by our feeder, by the driver alone, and what our feeder wrote of them produced again.
+func (b *feedBench) turn(t *testing.T, n int) map[string]float64 {
+	raw := markLog(t, b.db)
+	b.insert(t, n, 1000)
 	var cpu time.Duration
 	ours := b.rate(t, b.topic, n, func() (stop func()) {
 		f := b.p.Feed()
@@ -124,25 +146,27 @@ func (b *feedBench) backlog(t *testing.T) {
 			f.Terminate()
 		}
 	})
-	report(t, plain(b.name("rows_per_s"), ours, "rows/s"))
-	report(t, plain(b.name("cpu_us_per_row"), usPerRow(cpu, n), "us"))
 	self := os.Getpid()
 	before := cpuOf(t, self)
 	took := raw.read(t, n)
-	cpu = cpuOf(t, self) - before
-	report(t, plain(b.name("driver_rows_per_s"), float64(n)/took.Seconds(), "rows/s"))
+	rawCPU := cpuOf(t, self) - before
 	ready := b.written(t, min(n, readyRows))
 	before = cpuOf(t, self)
 	produce := produceReady(t, b.p, ready, n)
-	cpu += cpuOf(t, self) - before
-	report(t, plain(b.name("produce_rows_per_s"), float64(n)/produce.Seconds(), "rows/s"))
-	report(t, plain(b.name("raw_cpu_us_per_row"), usPerRow(cpu, n), "us"))
-	report(t, atLeast(b.name("vs_raw"), ours*(took+produce).Seconds()/float64(n), "x", 0.7))
-	if debezium != nil {
-		theirs := b.rate(t, debezium.topic(b), n, func() (stop func()) { return debezium.run(t) })
-		report(t, plain(b.name("debezium_rows_per_s"), theirs, "rows/s"))
-		report(t, atLeast(b.name("vs_debezium"), ours/theirs, "x", debeziumGoal[b.kind]))
+	rawCPU += cpuOf(t, self) - before
+	return map[string]float64{
+		"rows_per_s":         ours,
+		"cpu_us_per_row":     usPerRow(cpu, n),
+		"driver_rows_per_s":  float64(n) / took.Seconds(),
+		"produce_rows_per_s": float64(n) / produce.Seconds(),
+		"raw_cpu_us_per_row": usPerRow(rawCPU, n),
+		"vs_raw":             ours * (took + produce).Seconds() / float64(n),
 	}
+}
+
+func median(of []float64) float64 {
+	slices.Sort(of)
+	return of[len(of)/2]
 }
 
 // insert adds n rows, per of them a transaction.

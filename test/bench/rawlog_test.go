@@ -37,7 +37,7 @@ func markLog(t *testing.T, d *harness.Database) rawLog {
 	l := rawLog{db: d}
 	switch d.Kind {
 	case harness.Postgres:
-		l.from = "raw_" + d.Name
+		l.from = fmt.Sprintf("raw_%s_%d", d.Name, time.Now().Unix())
 		conn, err := pgconn.Connect(t.Context(), feederDSN(d))
 		if err != nil {
 			t.Fatal(err)
