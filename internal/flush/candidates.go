@@ -1,11 +1,9 @@
 package flush
 
 import (
-	"cmp"
 	"encoding/binary"
 	"iter"
 	"math"
-	"slices"
 )
 
 // rank is where a wire text stands in the order in which a node's keys are deleted: its part, then its place there. It follows from the text and from how many parts there
@@ -29,26 +27,49 @@ func firstOf(part int) rank { return rank(part) << 32 }
 
 func (r rank) part() int { return int(r >> 32) }
 
-// arenaSize is how much memory candidates take.
+// arenaSize is how much memory candidates take: a million of them, of 24 bytes.
 const arenaSize = 32 << 20
 
-// candidates are what of one dump may be deleted, in one piece of memory: of the ranks from a given one on the lowest that fit. Where there is no room the highest parts
-// are dropped whole, about a quarter of all; where there is but one, its higher half. It is one goroutine's.
+// candidates are what of one dump may be deleted, in one piece of memory that the collector does not see: of the ranks from a given one on the lowest that fit. Where there is no
+// room the highest parts are dropped whole, about a quarter of all; where there is but one, its higher half. It is one goroutine's.
 type candidates struct {
-	arena      []byte // entries: rank, CAS value, length, text
-	index      []uint32
+	free  func()
+	arena []byte  // entries: link, length, CAS value, text
+	parts []chain // of the entries, by part
+
+	mark       uint64
 	from, upto rank // what is wanted; upto is included, and falls where there is no room
 
 	lowest, highest rank // of what is there
 }
 
-const entryHead = 8 + 8 + 1
+// chain is the entries of a part: each links to the one that was added before it.
+type chain struct {
+	last uint32 // where it lies, plus 1; 0: there is none
+	n    int
+}
 
-func newCandidates(size int) *candidates { return &candidates{arena: make([]byte, 0, size)} }
+const (
+	linkSize  = 4
+	entryHead = linkSize + 1
+	// maxEntry is what an entry has beside its text at most. CAS values count down from the mark, so that most take 4 bytes.
+	maxEntry = entryHead + binary.MaxVarintLen64
+)
 
-// reset forgets all. Wanted are ranks from the given one up to the last of the parts.
-func (c *candidates) reset(from rank, parts int) {
-	c.arena, c.index = c.arena[:0], c.index[:0]
+// newCandidates are for so many bytes. close gives them back.
+func newCandidates(size int) *candidates {
+	arena, free := allocate(size)
+	return &candidates{free: free, arena: arena[:0]}
+}
+
+func (c *candidates) close() {
+	c.arena, c.parts = nil, nil
+	c.free()
+}
+
+// reset forgets all. Wanted are ranks from the given one up to the last of the parts; their CAS values are mostly a little below the mark.
+func (c *candidates) reset(from rank, parts int, mark uint64) {
+	c.arena, c.parts, c.mark = c.arena[:0], make([]chain, parts), mark
 	c.from, c.upto = from, firstOf(parts)-1
 	c.lowest, c.highest = math.MaxUint64, 0
 }
@@ -58,16 +79,26 @@ func (c *candidates) wants(r rank) bool { return c.from <= r && r <= c.upto }
 
 // add takes a text of at most maxKey bytes that is wanted.
 func (c *candidates) add(r rank, cas uint64, wire []byte) {
-	for len(c.arena)+entryHead+len(wire) > cap(c.arena) && c.shrink(r) {
+	for len(c.arena)+maxEntry+len(wire) > cap(c.arena) && c.shrink(r) {
 		if !c.wants(r) {
 			return
 		}
 	}
-	c.arena = binary.BigEndian.AppendUint64(c.arena, uint64(r))
-	c.arena = binary.BigEndian.AppendUint64(c.arena, cas)
-	c.arena = append(c.arena, byte(len(wire)))
+	at := len(c.arena)
+	c.arena = append(c.arena, 0, 0, 0, 0, byte(len(wire)))
+	c.arena = binary.AppendUvarint(c.arena, c.mark-cas) // modulo 2^64, as it is read
 	c.arena = append(c.arena, wire...)
+	c.link(at, r)
+}
+
+func (c *candidates) link(at int, r rank) {
+	c.parts[r.part()].add(c.arena, at)
 	c.lowest, c.highest = min(c.lowest, r), max(c.highest, r)
+}
+
+func (l *chain) add(arena []byte, at int) {
+	binary.LittleEndian.PutUint32(arena[at:], l.last)
+	l.last, l.n = uint32(at)+1, l.n+1
 }
 
 // shrink wants about a quarter less, and drops what is not wanted any more. next is about to be added. It reports false where all is of one rank, which is never cut.
@@ -92,52 +123,66 @@ func (c *candidates) shrink(next rank) bool {
 // drop closes the gaps of what is not wanted.
 func (c *candidates) drop() {
 	kept := 0
+	clear(c.parts)
 	c.lowest, c.highest = math.MaxUint64, 0
 	for at := 0; at < len(c.arena); {
-		next := c.after(at)
-		if r := c.rankAt(at); r <= c.upto {
-			kept += copy(c.arena[kept:], c.arena[at:next])
-			c.lowest, c.highest = min(c.lowest, r), max(c.highest, r)
+		one, next := c.at(at)
+		if r := rankOf(one.wire, len(c.parts)); r <= c.upto {
+			size := copy(c.arena[kept:], c.arena[at:next])
+			c.link(kept, r)
+			kept += size
 		}
 		at = next
 	}
 	c.arena = c.arena[:kept]
 }
 
-func (c *candidates) rankAt(at int) rank { return rank(binary.BigEndian.Uint64(c.arena[at:])) }
-func (c *candidates) after(at int) int   { return at + entryHead + int(c.arena[at+entryHead-1]) }
-
 // candidate is one copy that may be deleted.
 type candidate struct {
-	rank rank
 	cas  uint64
-	wire []byte // good until the next reset
+	wire []byte // good until the next reset, or add
 }
 
-func (c *candidates) at(i uint32) candidate {
-	at := int(i)
-	return candidate{c.rankAt(at), binary.BigEndian.Uint64(c.arena[at+8:]), c.arena[at+entryHead : c.after(at)]}
+// at reads the entry there. next is where the one behind it lies.
+func (c *candidates) at(at int) (one candidate, next int) {
+	below, n := binary.Uvarint(c.arena[at+entryHead:])
+	text := at + entryHead + n
+	next = text + int(c.arena[at+linkSize])
+	return candidate{c.mark - below, c.arena[text:next:next]}, next
 }
 
-// sort is called once when all is added.
-func (c *candidates) sort() {
-	for at := 0; at < len(c.arena); at = c.after(at) {
-		c.index = append(c.index, uint32(at))
+// each goes through what is there of a part.
+func (c *candidates) each(part int) iter.Seq[candidate] {
+	return func(yield func(candidate) bool) {
+		for at := c.parts[part].last; at > 0; at = c.before(at) {
+			if one, _ := c.at(int(at) - 1); !yield(one) {
+				return
+			}
+		}
 	}
-	slices.SortFunc(c.index, func(a, b uint32) int { return cmp.Compare(c.rankAt(int(a)), c.rankAt(int(b))) })
 }
 
-// part is those of the sorted index that are of one part.
-func (c *candidates) part(n int) []uint32 {
-	find := func(r rank) int {
-		i, _ := slices.BinarySearchFunc(c.index, r, func(at uint32, r rank) int { return cmp.Compare(c.rankAt(int(at)), r) })
-		return i
+// before is what an entry links to. Both are places plus 1.
+func (c *candidates) before(at uint32) uint32 { return binary.LittleEndian.Uint32(c.arena[at-1:]) }
+
+// count is how many are there of a part.
+func (c *candidates) count(part int) int { return c.parts[part].n }
+
+// keep drops those of a part that are not meant.
+func (c *candidates) keep(part int, meant func(wire []byte) bool) {
+	var kept chain
+	for at := c.parts[part].last; at > 0; {
+		before := c.before(at)
+		if one, _ := c.at(int(at) - 1); meant(one.wire) {
+			kept.add(c.arena, int(at)-1)
+		}
+		at = before
 	}
-	return c.index[find(firstOf(n)):find(firstOf(n+1))]
+	c.parts[part] = kept
 }
 
-// parts are the numbers of the parts from which something is, or could have been, there, in order.
-func (c *candidates) parts() iter.Seq[int] {
+// numbers are those of the parts from which something is, or could have been, there, in order.
+func (c *candidates) numbers() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for n := c.from.part(); n <= c.upto.part(); n++ {
 			if !yield(n) {

@@ -26,7 +26,7 @@ func TestRanksAreEvenAndStayTheSame(t *testing.T) {
 	}
 }
 
-// TestCandidatesAreTheLowest: whatever the order in which they come, what is kept is all that was wanted up to a rank, and it is in order.
+// TestCandidatesAreTheLowest: whatever the order in which they come, what is kept is all that was wanted up to a rank, part by part.
 func TestCandidatesAreTheLowest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.IntRange(1, 8).Draw(t, "parts")
@@ -34,42 +34,50 @@ func TestCandidatesAreTheLowest(t *testing.T) {
 		n := rapid.IntRange(0, 400).Draw(t, "keys")
 		from := rank(rapid.Uint64Range(0, uint64(firstOf(parts))-1).Draw(t, "from"))
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		mark := rapid.Uint64().Draw(t, "mark")
 		c := newCandidates(size)
-		c.reset(0, parts) // as it was used before
+		defer c.close()
+		c.reset(0, parts, 7) // as it was used before
 		c.add(1, 1, []byte("before"))
-		c.reset(from, parts)
+		c.reset(from, parts, mark)
 		all := map[string]uint64{}
 		for range n {
 			key := fmt.Sprintf("user:%d", rnd.Uint64()>>rnd.IntN(60))
 			if _, twice := all[key]; twice {
 				continue
 			}
-			all[key] = rnd.Uint64()
+			all[key] = []uint64{0, mark, mark - rnd.Uint64N(1000), rnd.Uint64()}[rnd.IntN(4)]
 			if r := rankOf([]byte(key), parts); c.wants(r) {
 				c.add(r, all[key], []byte(key))
 			}
 		}
-		c.sort()
+		meant := func(wire []byte) bool { return true }
+		if rapid.Bool().Draw(t, "half are meant") {
+			meant = func(wire []byte) bool { return len(wire)%2 == 0 }
+		}
 		var got []string
-		var last rank
-		seen := 0
-		for part := range c.parts() {
-			for _, at := range c.part(part) {
-				one := c.at(at)
-				if one.rank < last || one.rank.part() != part || one.cas != all[string(one.wire)] {
-					t.Fatalf("%s of rank %#x and CAS %d comes after %#x in part %d", one.wire, one.rank, one.cas, last, part)
+		last, there := -1, 0
+		for part := range c.numbers() {
+			if part <= last {
+				t.Fatalf("part %d comes after part %d", part, last)
+			}
+			last = part
+			there += c.count(part)
+			c.keep(part, meant)
+			before := len(got)
+			for one := range c.each(part) {
+				if r := rankOf(one.wire, parts); r.part() != part || one.cas != all[string(one.wire)] {
+					t.Fatalf("%s of rank %#x and CAS %d is in part %d", one.wire, r, one.cas, part)
 				}
-				last = one.rank
 				got = append(got, string(one.wire))
 			}
-			seen++
-		}
-		if len(got) != len(c.index) {
-			t.Fatalf("%d candidates in parts, %d in all", len(got), len(c.index))
+			if n := c.count(part); n != len(got)-before {
+				t.Fatalf("part %d has %d of %d", part, len(got)-before, n)
+			}
 		}
 		var want []string
 		for key := range all {
-			if r := rankOf([]byte(key), parts); from <= r && r <= c.upto {
+			if r := rankOf([]byte(key), parts); from <= r && r <= c.upto && meant([]byte(key)) {
 				want = append(want, key)
 			}
 		}
@@ -78,7 +86,7 @@ func TestCandidatesAreTheLowest(t *testing.T) {
 		if !slices.Equal(want, got) {
 			t.Fatalf("has %d of the %d that are wanted up to %#x", len(got), len(want), c.upto)
 		}
-		if size >= 1000 && n > 0 && len(got) == 0 && c.upto < firstOf(parts)-1 {
+		if size >= 1000 && n > 0 && there == 0 && c.upto < firstOf(parts)-1 {
 			t.Fatal("it has room, and nothing")
 		}
 		if cap(c.arena) > size && size > 100 {
@@ -93,13 +101,46 @@ func TestCandidatesAreTheLowest(t *testing.T) {
 // TestWhatIsOfOneRankIsNeverCut: it would never come to an end.
 func TestWhatIsOfOneRankIsNeverCut(t *testing.T) {
 	c := newCandidates(64)
-	c.reset(0, 1)
+	defer c.close()
+	c.reset(0, 1, 10)
 	for i := range 10 {
 		c.add(0, uint64(i), []byte("user:00000000"))
 	}
-	c.sort()
-	if len(c.index) != 10 || !c.whole(0) {
-		t.Errorf("%d candidates, whole %v", len(c.index), c.whole(0))
+	seen := 0
+	for one := range c.each(0) {
+		seen++
+		if want := uint64(10 - seen); one.cas != want || string(one.wire) != "user:00000000" {
+			t.Errorf("%s of CAS %d, want %d", one.wire, one.cas, want)
+		}
+	}
+	if seen != 10 || !c.whole(0) {
+		t.Errorf("%d candidates, whole %v", seen, c.whole(0))
+	}
+}
+
+// TestAMillionCandidatesHaveRoom: a pool of so many keys of 24 bytes is flushed from a node with one dump, as long as the node has written no more than 200 million values since.
+func TestAMillionCandidatesHaveRoom(t *testing.T) {
+	const mark = 1 << 40
+	c := newCandidates(arenaSize)
+	defer c.close()
+	for _, parts := range []int{1, 32} {
+		c.reset(0, parts, mark)
+		var key []byte
+		for i := range uint64(1_000_000) {
+			key = fmt.Appendf(key[:0], "feed:%019d", i)
+			r := rankOf(key, parts)
+			if !c.wants(r) {
+				t.Fatalf("of %d parts: there was no room for %d", parts, i)
+			}
+			c.add(r, mark-200*i, key)
+		}
+		n := 0
+		for part := range c.numbers() {
+			n += c.count(part)
+		}
+		if n != 1_000_000 {
+			t.Errorf("of %d parts: it has %d", parts, n)
+		}
 	}
 }
 
@@ -109,7 +150,8 @@ func BenchmarkCandidates(b *testing.B) {
 		keys[i] = fmt.Appendf(nil, "user:profile:%d:v3", i*7919)
 	}
 	c := newCandidates(arenaSize)
-	c.reset(0, 8)
+	defer c.close()
+	c.reset(0, 8, 1<<30)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
@@ -118,7 +160,7 @@ func BenchmarkCandidates(b *testing.B) {
 			c.add(r, uint64(i), key)
 		}
 		if i%(1<<19) == 1<<19-1 {
-			c.reset(0, 8)
+			c.reset(0, 8, 1<<30)
 		}
 	}
 }

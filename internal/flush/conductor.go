@@ -178,6 +178,7 @@ func (c *Conductor) term(ctx context.Context) error {
 	defer running.Wait()
 	defer stop()
 	defer t.unwatchAll()
+	defer t.letGo()
 	err = t.work(ctx)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		c.log.Info("this worker conducts flushes no longer")

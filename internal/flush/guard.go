@@ -15,7 +15,8 @@ type guard struct {
 	signal signal
 	limit  float64
 	told   func(load float64)
-	stop   func() // ends run, and waits for it
+	news   chan struct{} // holds one signal: it has looked
+	stop   func()        // ends run, and waits for it
 
 	mu struct {
 		sync.Mutex
@@ -44,6 +45,12 @@ func (g *guard) note(load float64, err error) {
 	if err == nil {
 		g.told(load)
 	}
+	defer func() {
+		select {
+		case g.news <- struct{}{}:
+		default:
+		}
+	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

@@ -203,6 +203,15 @@ func TestGuard(t *testing.T) {
 			r.done("f1")
 			r.expect(map[string]string{"a": "", "b": "", "c": ""})
 		},
+		"its first look is enough, and nothing waits for a second": func(r *rig, _ *atomic.Int64) {
+			r.nodes.fill("a:1", "old", "user:1")
+			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad = "x<500" })
+			r.start()
+			r.done("f1")
+			if marks, deletes := r.nodes.marked(), r.nodes.deletes(); !deletes[0].Equal(marks[0]) {
+				r.Errorf("the first delete comes %s after the marks", deletes[0].Sub(marks[0]))
+			}
+		},
 		"it stands still in the middle of a part": func(r *rig, at *atomic.Int64) {
 			fill(r)
 			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.MaxLoad, q.Pace, q.Slices = "x<500", 100, 3 })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 
 	"invalidator/sink"
 	"invalidator/sink/registry"
@@ -281,15 +282,22 @@ func (st *sight) share() float64 {
 	return min(1, float64(part)/float64(of))
 }
 
-// primaryCopy says whether the text's owner today has the node for its primary: of a key's copies, the one that its readers ask first.
-func (st *sight) primaryCopy(node string, wire []byte) bool {
-	r := st.view.Topology.Record()
-	key, ok := bytes.CutPrefix(wire, []byte(r.KeyPrefix))
-	if !ok || !st.view.Topology.IsPrimary(node) {
-		return false
+// firstAsked says of a text whether its owner today has the node for its primary: of a key's copies, the one that its readers ask first. It is for any goroutine.
+func (st *sight) firstAsked(node string) func(wire string) bool {
+	r, shards := st.view.Topology.Record(), map[string]bool{}
+	for _, s := range r.Shards {
+		if s.Primary.Addr == node {
+			shards[s.ID] = true
+		}
 	}
-	_, id := st.view.Topology.Locate(string(key))
-	return slices.ContainsFunc(r.Shards, func(s sink.Shard) bool { return s.ID == id && s.Primary.Addr == node })
+	return func(wire string) bool {
+		key, ok := strings.CutPrefix(wire, r.KeyPrefix)
+		if !ok || len(shards) == 0 {
+			return false
+		}
+		_, id := st.view.Topology.Locate(key)
+		return shards[id]
+	}
 }
 
 // prefixes are the key prefixes of the records that a view knows.

@@ -28,7 +28,7 @@ func (r *run) add(t tally) {
 
 // counter counts answers. It is a sink.Waiter of each copy that was sent.
 type counter struct {
-	primary func(wire string) bool
+	first func(wire string) bool // whether readers ask for it there first
 
 	mu struct {
 		sync.Mutex
@@ -40,7 +40,7 @@ type counter struct {
 	}
 }
 
-// sent counts a copy that is about to be sent.
+// sent counts copies that are about to be sent.
 func (c *counter) sent(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *counter) sent(n int) {
 
 // Acked implements sink.Waiter.
 func (c *counter) Acked(cp sink.Copy, err error) {
-	first := err == nil && c.primary(cp.Key)
+	first := err == nil && c.first(cp.Key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var changed *sink.ChangedError
@@ -95,34 +95,28 @@ func (c *counter) soFar() (done tally, sample, off error) {
 }
 
 // send deletes candidates of a part at the job's pace, and stands still while the load is above its limit. It returns when all are answered.
-func (v *visit) send(ctx context.Context, part int, list []uint32) (tally, error) {
-	c := &counter{primary: func(wire string) bool { return v.s.primaryCopy(v.node, []byte(wire)) }}
+func (v *visit) send(ctx context.Context, part int) (tally, error) {
+	c := &counter{first: v.s.firstAsked(v.node)}
 	var staleFor time.Duration
 	if v.j.Stale {
 		staleFor = staleTime(v.j.StaleFor)
 	}
-	looked, told := time.Now(), time.Now()
+	looks := looks{time.Now(), time.Now()}
 	v.pace.set(v.j.Pace)
-	for _, at := range list {
-		if now := time.Now(); now.Sub(looked) >= lookEvery {
-			looked = now
-			if err := v.goesOn(ctx); err != nil {
+	left, may := v.term.found.count(part), 0
+	for one := range v.term.found.each(part) {
+		if may == 0 {
+			err := v.look(ctx, part, c, &looks)
+			if err == nil {
+				may, err = v.pace.pass(ctx, left)
+			}
+			if err != nil {
 				return tally{}, err
 			}
-			if now.Sub(told) >= tellEvery {
-				told = now
-				done, _, _ := c.soFar()
-				if err := v.tellPart(ctx, part, done, false); err != nil {
-					return tally{}, err
-				}
-			}
+			c.sent(may)
 		}
-		if err := v.pace.wait(ctx); err != nil {
-			return tally{}, err
-		}
-		found := v.term.found.at(at)
-		c.sent(1)
-		if err := v.o.Nodes.DeleteIf(ctx, sink.Copy{Node: v.node, Key: string(found.wire)}, found.cas, staleFor, c); err != nil {
+		may, left = may-1, left-1
+		if err := v.o.Nodes.DeleteIf(ctx, sink.Copy{Node: v.node, Key: string(one.wire)}, one.cas, staleFor, c); err != nil {
 			return tally{}, err
 		}
 	}
@@ -132,6 +126,24 @@ func (v *visit) send(ctx context.Context, part int, list []uint32) (tally, error
 		return tally{}, ctx.Err()
 	}
 	return v.outcome(c)
+}
+
+// looks are when it was last looked whether a part may go on, and told how far it is.
+type looks struct{ looked, told time.Time }
+
+// look returns when a part may go on, and tells how far it is: each at its time.
+func (v *visit) look(ctx context.Context, part int, c *counter, l *looks) error {
+	now := time.Now()
+	if now.Sub(l.looked) < lookEvery {
+		return nil
+	}
+	l.looked = now
+	if err := v.goesOn(ctx); err != nil || now.Sub(l.told) < tellEvery {
+		return err
+	}
+	l.told = now
+	done, _, _ := c.soFar()
+	return v.tellPart(ctx, part, done, false)
 }
 
 // outcome is what became of all that was sent.
@@ -165,27 +177,31 @@ type pacer struct {
 	next  time.Time
 }
 
-// burst is how much of a second may go at once.
-const burst = 20 * time.Millisecond
+const (
+	// burst is how much of a second may go at once.
+	burst = 20 * time.Millisecond
+	// atOnce is how many copies go without another look at the clock, which costs as much as one of them.
+	atOnce = 64
+)
 
 // set has so many a second pass from now on.
 func (p *pacer) set(perSecond int64) { p.every = time.Second / time.Duration(max(perSecond, 1)) }
 
-// wait returns when the next one may pass.
-func (p *pacer) wait(ctx context.Context) error {
+// pass returns when the next one may pass, and how many may with it: at most so many.
+func (p *pacer) pass(ctx context.Context, most int) (n int, err error) {
 	now := time.Now()
 	if p.next.Before(now.Add(-burst)) {
 		p.next = now.Add(-burst)
 	}
-	p.next = p.next.Add(p.every)
-	early := p.next.Sub(now)
-	if early < burst/2 {
-		return nil
+	if early := p.next.Add(p.every).Sub(now); early >= burst/2 {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(early):
+			now = now.Add(early)
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(early):
-		return nil
-	}
+	n = min(max(int(now.Add(burst/2).Sub(p.next)/p.every), 1), most, atOnce)
+	p.next = p.next.Add(time.Duration(n) * p.every)
+	return n, nil
 }

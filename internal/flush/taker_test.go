@@ -27,6 +27,7 @@ func BenchmarkTaker(b *testing.B) {
 			r := &request{Asked: Asked{Request: replay.Request{ID: "f", Target: target}}}
 			j := &job{Begun: Begun{Job: replay.Job{Parts: 4, Epoch: 2}}, answers: []*request{r}, run: &run{}}
 			t := &term{Conductor: &Conductor{o: Options{Arena: arenaSize}}}
+			defer t.letGo()
 			v := &visit{term: t, j: j, s: scopeOf(j.answers, 2).under(view, nil), node: "10.0.0.7:1", p: &place{mark: &mark{cas: 1 << 60}}}
 			keys := make([][]byte, 1<<16)
 			for i := range keys {

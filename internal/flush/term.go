@@ -109,7 +109,7 @@ func (t *term) work(ctx context.Context) error {
 // wait waits until a time, or until something was asked for.
 func (t *term) wait(ctx context.Context, at time.Time) error {
 	if len(t.book.jobs) == 0 {
-		t.found = nil
+		t.letGo()
 	}
 	pause := lookAgain
 	if !at.IsZero() {
@@ -122,6 +122,14 @@ func (t *term) wait(ctx context.Context, at time.Time) error {
 	case <-time.After(pause):
 	}
 	return nil
+}
+
+// letGo gives the memory of candidates back.
+func (t *term) letGo() {
+	if t.found != nil {
+		t.found.close()
+		t.found = nil
+	}
 }
 
 // pick is what is to be done next, of all that can be; nil: nothing before at. A job that is visited goes on, but for what overtakes it.

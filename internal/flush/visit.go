@@ -192,7 +192,7 @@ func (v *visit) taker(seen *int) func(key []byte, cas uint64) {
 		v.term.found = newCandidates(v.o.Arena)
 	}
 	found, mark, parts := v.term.found, v.p.mark.cas, v.j.Parts
-	found.reset(v.p.next, parts)
+	found.reset(v.p.next, parts, mark)
 	return func(key []byte, cas uint64) {
 		*seen++
 		switch {
@@ -219,7 +219,7 @@ const (
 // dryTaker counts what a dump shows. Of many keys it is not looked for each whether it is meant, where that follows from the ring, and whether readers ask for it here first.
 func (v *visit) dryTaker(filter *filter, seen *int) func(key []byte, cas uint64) {
 	v.found = make([]tally, v.j.Parts)
-	matched, parts := 0, v.j.Parts
+	matched, parts, first := 0, v.j.Parts, v.s.firstAsked(v.node)
 	return func(key []byte, _ uint64) {
 		*seen++
 		if !filter.has(key) || len(key) > maxKey || string(key) == markKey {
@@ -240,7 +240,7 @@ func (v *visit) dryTaker(filter *filter, seen *int) func(key []byte, cas uint64)
 		default:
 			return
 		}
-		if close && v.s.primaryCopy(v.node, key) {
+		if close && first(string(key)) {
 			at.keys += weight
 		}
 	}
@@ -281,9 +281,8 @@ func (v *visit) count(ctx context.Context) error {
 // delete deletes what the dump has shown, part by part.
 func (v *visit) delete(ctx context.Context) error {
 	found := v.term.found
-	found.sort()
-	for part := range found.parts() {
-		if err := v.deletePart(ctx, part, found.part(part)); err != nil {
+	for part := range found.numbers() {
+		if err := v.deletePart(ctx, part); err != nil {
 			return err
 		}
 	}
@@ -294,18 +293,20 @@ func (v *visit) delete(ctx context.Context) error {
 
 // deletePart deletes a part, or the beginning of one of which the rest found no room, once the load allows it. Parts are done in order, so that one in which nothing is need not be
 // told, but for a node's last one.
-func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
-	r, whole, last := v.j.run, v.term.found.whole(part), part == v.j.Parts-1
+func (v *visit) deletePart(ctx context.Context, part int) error {
+	r, found, last := v.j.run, v.term.found, part == v.j.Parts-1
+	whole := found.whole(part)
 	var done tally
 	if !v.sure {
-		list = v.meant(list)
+		found.keep(part, func(wire []byte) bool { return v.s.has(v.node, wire) })
 	}
-	if len(list) > 0 {
-		if err := v.awaitLoad(ctx, len(list)); err != nil {
+	n := found.count(part)
+	if n > 0 {
+		if err := v.awaitLoad(ctx, n); err != nil {
 			return err
 		}
 		var err error
-		if done, err = v.send(ctx, part, list); err != nil {
+		if done, err = v.send(ctx, part); err != nil {
 			return err
 		}
 		if err := v.same(ctx); err != nil {
@@ -320,21 +321,11 @@ func (v *visit) deletePart(ctx context.Context, part int, list []uint32) error {
 		v.metrics.keys.WithLabelValues(keysKept).Add(float64(v.kept))
 	}
 	r.add(done)
-	if !whole || len(list) == 0 && !last {
+	if !whole || n == 0 && !last {
 		return nil
 	}
 	v.p.next = firstOf(part + 1)
 	return v.tellPart(ctx, part, done, true)
-}
-
-// meant are those of some candidates that are.
-func (v *visit) meant(list []uint32) (sure []uint32) {
-	for _, at := range list {
-		if v.s.has(v.node, v.term.found.at(at).wire) {
-			sure = append(sure, at)
-		}
-	}
-	return sure
 }
 
 // tellPart tells how far a part of a node is.

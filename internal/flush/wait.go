@@ -93,7 +93,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// waitsFor waits until a time, or until something is asked for, at most a second. A reason that stands is told.
+// waitsFor waits until a time, until the load was looked at, or until something is asked for, at most a second. A reason that stands is told.
 func (v *visit) waitsFor(ctx context.Context, why string, until time.Time) error {
 	w, now := &v.j.run.waits, time.Now()
 	if kind := waitKind(why); kind != w.kind {
@@ -118,6 +118,7 @@ func (v *visit) waitsFor(ctx context.Context, why string, until time.Time) error
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-v.changed:
+	case <-v.guard.news:
 	case <-time.After(min(until.Sub(now), lookEvery)):
 	}
 	return nil
@@ -158,7 +159,7 @@ func (t *term) watch(ctx context.Context, j *job) *guard {
 	}
 	inner, stop := context.WithCancel(ctx)
 	over := make(chan struct{})
-	g := &guard{signal: s, limit: j.Limit, told: t.metrics.load.Set, stop: func() { stop(); <-over }}
+	g := &guard{signal: s, limit: j.Limit, told: t.metrics.load.Set, news: make(chan struct{}, 1), stop: func() { stop(); <-over }}
 	go func() {
 		defer close(over)
 		g.run(inner)
