@@ -69,7 +69,7 @@ const (
 	freshEvery = 100 * time.Millisecond
 )
 
-// ask writes a request.
+// ask writes a request. The worker that conducts mostly asks for the same, so that a promotion's flush does not wait for a look.
 func (t flushTopics) ask(ctx context.Context, r replay.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -77,12 +77,22 @@ func (t flushTopics) ask(ctx context.Context, r replay.Request) error {
 	if err != nil {
 		return err
 	}
-	return t.out.Write(ctx, t.names.Control, r.ID, value)
+	return t.write(ctx, r.ID, value)
+}
+
+// write appends to the control topic, and has this worker see it.
+func (t flushTopics) write(ctx context.Context, id string, value []byte) error {
+	if err := t.out.Write(ctx, t.names.Control, id, value); err != nil {
+		return err
+	}
+	t.state.LookSoon()
+	return nil
 }
 
 // open is flush.Options.Open. What an earlier conductor wrote is there when it returns: its claim ended before this one's began.
 func (t flushTopics) open(ctx context.Context) (flush.Log, error) {
 	began := time.Now()
+	t.state.LookSoon()
 	for t.state.AsOf().Before(began) {
 		select {
 		case <-ctx.Done():
@@ -165,7 +175,7 @@ func (l *flushLog) Write(ctx context.Context, r replay.Record) error {
 	}
 	switch r := r.(type) {
 	case replay.Job:
-		return l.out.Write(ctx, l.names.Control, r.ID, value)
+		return l.write(ctx, r.ID, value)
 	case replay.Progress:
 		return l.out.Write(ctx, l.names.Status, r.ID, value)
 	case replay.Result:

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	every = time.Second // between two looks at the control topic
+	every = time.Second // between two looks at the control topic, at most
 	// lookTimeout bounds one look, so that a broker that hangs is told of.
 	lookTimeout = 30 * time.Second
 	// idsEvery is how often the ids of the topics that plans name are asked for, besides when a plan comes.
@@ -92,6 +92,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-f.opts.State.soon:
 		}
 	}
 }

@@ -115,6 +115,22 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// What this process has written it knows at once, and does not wait for its next look.
+func TestLookSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		w := r.worker("w1")
+		looks(1)
+		r.ask("a")
+		changed, began := w.state.Changed(), time.Now()
+		w.state.LookSoon()
+		<-changed
+		if got := ids(w.state.Requests()); !slices.Equal(got, []string{"a"}) || time.Since(began) > every/2 {
+			t.Errorf("requests %q after %s", got, time.Since(began))
+		}
+	})
+}
+
 // A partition acts on the plans that name it, behind what it has acted on, in order; of a plan and a cancel the first counts, and what is cancelled is not acted on.
 func TestOrdersOfAPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,6 +39,8 @@ type unread struct {
 
 // State is what the control topic says. It is safe for concurrent use.
 type State struct {
+	soon chan struct{} // holds one signal: the topic is to be looked at
+
 	mu struct { // a leaf
 		sync.Mutex
 		content
@@ -70,7 +72,7 @@ func newContent() content {
 
 // NewState is empty until a Follower has read the topic.
 func NewState() *State {
-	s := &State{}
+	s := &State{soon: make(chan struct{}, 1)}
 	s.mu.content, s.mu.changed = newContent(), make(chan struct{})
 	s.mu.ahead = map[changelog.Partition]ahead{}
 	return s
@@ -164,6 +166,14 @@ func (s *State) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.changed
+}
+
+// LookSoon has the follower look at the topic at once, and not at its time: this process has written to it, or has to know what is there now.
+func (s *State) LookSoon() {
+	select {
+	case s.soon <- struct{}{}:
+	default:
+	}
 }
 
 // AsOf is when the last look at the topic began that worked: all that was on it then is here. Zero: none has.
