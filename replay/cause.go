@@ -23,7 +23,7 @@ type Cause struct {
 	Tables    []string  `json:"tables,omitempty"` // schema.table, or schema.* for every table of it
 	Record    Range     `json:"record,omitzero"`  // of the log: the one record that said so, or what is lost
 	Committed time.Time `json:"committed,omitzero"`
-	Gap       string    `json:"gap,omitempty"`   // its id: it stays open until the request is answered
+	Gap       string    `json:"gap,omitempty"`   // its id: it is closed when this is written, and shown with what becomes of this
 	Epoch     int64     `json:"epoch,omitempty"` // of the ring record
 }
 

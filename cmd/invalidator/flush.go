@@ -117,7 +117,7 @@ type flushResumeCmd struct {
 
 type flushCancelCmd struct {
 	wordFlags
-	Force bool `help:"Also of what a worker asked for, since keys may be stale that nothing else deletes: its gap then stays open."`
+	Force bool `help:"Also of what a worker asked for, since keys may be stale that nothing else deletes: they may stay so until they expire."`
 	JSON  bool `help:"One JSON object: how it stands then." name:"json"`
 }
 

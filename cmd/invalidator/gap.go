@@ -34,11 +34,10 @@ type gapListCmd struct {
 
 // Run lists, oldest first. No gap is no line.
 func (c gapListCmd) Run(e *env) error {
-	book, all, err := openGaps(e, c.configFlag, person())
+	all, err := readGaps(e, c.configFlag)
 	if err != nil {
 		return err
 	}
-	defer book.Close()
 	if c.JSON {
 		for _, g := range all {
 			if err := printGapJSON(e.stdout, g); err != nil {
@@ -56,6 +55,9 @@ func (c gapListCmd) Run(e *env) error {
 		if g.Stops && g.State() != gap.Closed {
 			state += ", the source stands"
 		}
+		if g.Flush != "" {
+			state += ", flush " + g.Flush
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", g.ID, state, g.Source, g.Seen.Format(time.RFC3339), poolsText(g.Pools), g.Why)
 	}
 	return w.Flush()
@@ -69,11 +71,10 @@ type gapShowCmd struct {
 
 // Run shows all that is known.
 func (c gapShowCmd) Run(e *env) error {
-	book, all, err := openGaps(e, c.configFlag, person())
+	all, err := readGaps(e, c.configFlag)
 	if err != nil {
 		return err
 	}
-	defer book.Close()
 	g, err := findGap(all, c.ID)
 	if err != nil {
 		return err
@@ -166,6 +167,21 @@ func openGaps(e *env, f configFlag, by string) (*gap.Book, []*gap.Case, error) {
 	return app.Gaps(e.ctx, cfg, by, e.log)
 }
 
+// readGaps returns the gaps, and how it stands with the flushes that they have asked for.
+func readGaps(e *env, f configFlag) ([]*gap.Case, error) {
+	cfg, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	book, all, err := app.Gaps(e.ctx, cfg, person(), e.log)
+	if err != nil {
+		return nil, err
+	}
+	book.Close()
+	app.GapFlushes(e.ctx, cfg, all, e.log)
+	return all, nil
+}
+
 func findGap(all []*gap.Case, id string) (*gap.Case, error) {
 	if g := gap.Find(all, id); g != nil {
 		return g, nil
@@ -234,6 +250,7 @@ func printGap(out io.Writer, g *gap.Case) error {
 	if p := g.Passage; p != nil {
 		line("went on at", placeText(p.To))
 		line("asked for", strings.Join(p.Requests, ", "))
+		line("flush", flushText(g.Flush))
 		if p.Reissued > 0 {
 			line("written again", fmt.Sprintf("%d records", p.Reissued))
 		}
@@ -243,6 +260,14 @@ func printGap(out io.Writer, g *gap.Case) error {
 		}
 	}
 	return w.Flush()
+}
+
+// flushText says how it stands with the flush that a gap asked for.
+func flushText(state string) string {
+	if state == "" || state == string(app.WorkDone) {
+		return state
+	}
+	return state + " (invalidator flush list): what it lost may be stale until that is done"
 }
 
 // fieldsTo writes a name and what it stands for in a line; nothing where that is empty.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -56,6 +57,23 @@ func (b *gapBench) record(g gap.Gap) *gap.Case {
 		b.t.Fatal(err)
 	}
 	return c
+}
+
+// tell writes to the status topic.
+func (b *gapBench) tell(r replay.Record) {
+	b.t.Helper()
+	out, err := changelog.OpenWriter(b.kafka)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer out.Close()
+	value, err := replay.Encode(r)
+	if err == nil {
+		err = out.Write(b.t.Context(), b.names.Status, "result", value)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // requests are the pools of which a flush was asked for.
@@ -132,6 +150,13 @@ func TestGapCommands(t *testing.T) {
 	if got := b.requests(); len(got) != 1 || got[0] != "item" {
 		t.Errorf("asked for %s", got)
 	}
+
+	// It is closed, and its flush is not done until that has a result: a request is no flush.
+	b.want(0, "closed, flush waiting", "", "list")
+	b.want(0, "waiting (invalidator flush list)", "", "show", worker.ID)
+	b.want(0, `"flush":"waiting"`, "", "list", "--json")
+	b.tell(replay.Result{ID: worker.ID + "/item", At: time.Now(), Clean: true, Keys: 3})
+	b.want(0, "closed, flush done", "", "list")
 
 	// What stops a source is the feeder's to pass. The first decision stays.
 	b.want(0, "accepted by ann: nothing is flushed, and source shop goes on", "", "accept", "--by", "ann", "--no-flush", stands.ID)

@@ -63,7 +63,7 @@ type Fleet struct {
 	Lags      []PartitionLag    // of the partitions that the group has a commit of
 	Works     []Work            // replays, flushes and what changes of the ring make done again, that are not over
 	Paused    []changelog.Pause // pools, by name
-	Gaps      []*gap.Case       // that stand: nobody has decided, or what was decided is not done
+	Gaps      []*gap.Case       // that stand: nobody has decided, or what was decided is not done; the flush that was asked for lately included
 	Parked    Parked            // records
 	Findings  []Finding         // an error is what needs a person
 }
@@ -171,8 +171,8 @@ func (r *FleetReader) Read(ctx context.Context) (Fleet, error) {
 	if err := r.readParked(ctx, &f, st); err != nil {
 		return f, err
 	}
-	f.readGaps(st)
 	now := time.Now()
+	f.readGaps(st, now)
 	f.judgeOwing(now, r.maxTTL)
 	f.judgeWorks(now)
 	f.judgeParked()

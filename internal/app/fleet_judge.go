@@ -123,18 +123,23 @@ func (f *Fleet) warn(where, what string) {
 	f.Findings = append(f.Findings, Finding{string(cdc.SeverityWarning), where, what})
 }
 
-// readGaps adds the gaps that stand. One that nobody has decided about needs a person.
-func (f *Fleet) readGaps(st *changelog.State) {
+// readGaps adds the gaps that stand. One that nobody has decided about needs a person. Works are there, those that have ended lately included.
+func (f *Fleet) readGaps(st *changelog.State, now time.Time) {
 	all, err := gap.List(st)
 	if err != nil {
 		f.Findings = append(f.Findings, failed("gap", err)...)
 	}
+	works := worksByID(f.Works)
 	for _, c := range all {
-		switch c.State() {
-		case gap.Closed:
-			continue
-		case gap.Open:
+		w := fillFlush(c, works)
+		switch {
+		case c.State() == gap.Open:
 			f.fail("gap "+c.ID, fmt.Sprintf("%s (invalidator gap show %s)", c.Why, c.ID))
+		case c.State() == gap.Accepted:
+		case w == nil || w.State.Good() || w.State.Ended() && (f.doneSince(w) || now.Sub(w.Ended) > worksBack):
+			continue
+		case !w.State.Ended(): // else it is told of the flush itself
+			f.warn("gap "+c.ID, fmt.Sprintf("it is closed, and until the flush that it asked for is done what it lost may be stale: that is %s (invalidator flush status %s)", w.State, w.ID))
 		}
 		f.Gaps = append(f.Gaps, c)
 	}

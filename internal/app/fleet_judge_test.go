@@ -231,6 +231,51 @@ func TestAFleetIsReadAgain(t *testing.T) {
 	})
 }
 
+// A gap that is closed stands until the flush that it asked for has a result; where that is no good one, until another flush of the pool is.
+func TestAClosedGapWhoseFlushIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newDeskRig(t)
+		book, err := gap.OpenBook(r.c.Options, r.c.Names, "w-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer book.Close()
+		c, err := book.Record(t.Context(), gap.Gap{ID: "shop/1", Source: "shop", Why: "rows were lost", Pools: []string{"feed", "user"}}, false)
+		if err == nil {
+			err = book.Settle(t.Context(), c, "ann", true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := r.reader()
+		expect := func(state string, want ...string) {
+			t.Helper()
+			r.speak()
+			fleet := r.look(f)
+			var got []string
+			for _, x := range fleet.Findings {
+				got = append(got, x.String())
+			}
+			if d := gocmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+			if state == "" && len(fleet.Gaps) > 0 || state != "" && (len(fleet.Gaps) != 1 || fleet.Gaps[0].Flush != state) {
+				t.Errorf("%+v, want one whose flush is %q", fleet.Gaps, state)
+			}
+		}
+		const stands = "warning: gap shop/1: it is closed, and until the flush that it asked for is done what it lost may be stale: that is waiting (invalidator flush status shop/1/"
+		expect("waiting", stands+"feed)")
+		r.tell(r.c.Names.Status, replay.Result{ID: "shop/1/feed", At: time.Now(), Clean: true})
+		expect("waiting", stands+"user)")
+		r.tell(r.c.Names.Status, replay.Result{ID: "shop/1/user", At: time.Now(), Error: "no node can be dumped"})
+		expect("failed", "error: flush shop/1/user: it failed: no node can be dumped, and what it was to delete may be stale: ask for it by hand (invalidator flush pool user) (invalidator flush status shop/1/user)")
+		time.Sleep(time.Second)
+		r.tell(r.c.Names.Control, replay.Request{ID: "f1", At: time.Now(), By: "ann", Action: replay.Flush, Target: replay.Target{Pool: "user"}})
+		r.tell(r.c.Names.Status, replay.Result{ID: "f1", At: time.Now(), Clean: true})
+		expect("")
+	})
+}
+
 // Without topics of its own a fleet is shown as far as it goes.
 func TestAFleetOfFewTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

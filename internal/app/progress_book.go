@@ -145,6 +145,20 @@ func (b *works) status(rs []changelog.Record) error {
 	return nil
 }
 
+// endings takes the results alone of records of the status topic, for works that have none yet.
+func (b *works) endings(rs []changelog.Record) error {
+	for _, r := range rs {
+		record, err := replay.DecodeStatus(r.Value)
+		if err != nil {
+			continue // for others
+		}
+		if x, is := record.(replay.Result); is && b.byID[x.ID] != nil && b.byID[x.ID].result == nil {
+			b.byID[x.ID].result = &x
+		}
+	}
+	return nil
+}
+
 // list are the works, by when they were asked for, or begun: requests, and what changes of the ring make done again.
 func (b *works) list(now time.Time) []Work {
 	var all []Work

@@ -36,8 +36,12 @@ func (t *topicTail) read(ctx context.Context, each func([]changelog.Record) erro
 		return topicMissing(t.p.Topic, err)
 	}
 	end, _ := ends.Lookup(t.p.Topic, t.p.Number)
-	for t.next < end.Offset {
-		err := t.log.Read(ctx, t.p, t.next, end.Offset, each)
+	return t.readTo(ctx, end.Offset, each)
+}
+
+func (t *topicTail) readTo(ctx context.Context, end int64, each func([]changelog.Record) error) error {
+	for t.next < end {
+		err := t.log.Read(ctx, t.p, t.next, end, each)
 		var behind *changelog.LogStartError
 		switch {
 		case errors.As(err, &behind) && behind.Start > t.next:
@@ -45,9 +49,20 @@ func (t *topicTail) read(ctx context.Context, each func([]changelog.Record) erro
 		case err != nil:
 			return err
 		default:
-			t.next = end.Offset
+			t.next = end
 		}
 	}
+	return nil
+}
+
+// goTo has it go on with what was appended since a time.
+func (t *topicTail) goTo(ctx context.Context, since time.Time) error {
+	at, err := t.adm.ListOffsetsAfterMilli(ctx, max(0, since.UnixMilli()), t.p.Topic)
+	if err = cmp.Or(err, at.Error()); err != nil {
+		return topicMissing(t.p.Topic, err)
+	}
+	first, _ := at.Lookup(t.p.Topic, t.p.Number)
+	t.next = max(first.Offset, 0)
 	return nil
 }
 
@@ -82,7 +97,7 @@ func flushNodes(view *registry.View) func(replay.Target) int {
 	}
 }
 
-// readWorks begins with all of the control topic, and with what of the status topic was appended since a time; zero: all.
+// readWorks begins with all of the control topic, and with what of the status topic was appended since a time; zero: all. Of what was asked for before that it knows how it ended.
 func readWorks(ctx context.Context, o changelog.Options, cl *kgo.Client, names changelog.Names, since time.Time) (*worksReader, error) {
 	log, err := changelog.OpenLog(o)
 	if err != nil {
@@ -92,16 +107,36 @@ func readWorks(ctx context.Context, o changelog.Options, cl *kgo.Client, names c
 	r := &worksReader{log: log, works: newWorks()}
 	r.control = topicTail{log: log, adm: adm, p: changelog.Partition{Topic: names.Control}}
 	r.status = topicTail{log: log, adm: adm, p: changelog.Partition{Topic: names.Status}}
-	if !since.IsZero() {
-		at, err := adm.ListOffsetsAfterMilli(ctx, max(0, since.UnixMilli()), names.Status)
-		if err = cmp.Or(err, at.Error()); err != nil {
-			log.Close()
-			return nil, topicMissing(names.Status, err)
-		}
-		first, _ := at.Lookup(names.Status, 0)
-		r.status.next = max(first.Offset, 0)
+	if since.IsZero() {
+		return r, r.closeOn(r.read(ctx))
 	}
-	return r, r.closeOn(r.read(ctx))
+	err = r.status.goTo(ctx, since)
+	first := r.status.next
+	if err == nil {
+		err = r.read(ctx)
+	}
+	if err == nil {
+		err = r.readEndings(ctx, since, first)
+	}
+	return r, r.closeOn(err)
+}
+
+// readEndings reads, up to an offset, the results of what was asked for before a time and has none behind that offset.
+func (r *worksReader) readEndings(ctx context.Context, since time.Time, end int64) error {
+	oldest := since
+	for _, w := range r.works.order {
+		if w.request != nil && w.result == nil && w.taken.Before(oldest) {
+			oldest = w.taken
+		}
+	}
+	if !oldest.Before(since) {
+		return nil
+	}
+	early := r.status
+	if err := early.goTo(ctx, oldest.Add(-beforeAsked)); err != nil {
+		return err
+	}
+	return early.readTo(ctx, end, r.works.endings)
 }
 
 func (r *worksReader) closeOn(err error) error {

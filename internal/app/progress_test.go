@@ -264,6 +264,25 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// What was over before the time from which on a list tells is no part of it, though the request and its job stand on the control topic for a month.
+func TestWorksThatEndedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newDeskRig(t)
+		for _, id := range []string{"done", "refused", "runs"} {
+			r.tell(r.c.Names.Control, replay.Request{ID: id, At: time.Now(), By: "ann", Action: replay.Flush, Target: replay.Target{Pool: "feed"}})
+		}
+		r.tell(r.c.Names.Control, replay.Job{ID: "done", At: time.Now(), Scope: replay.Target{Pool: "feed"}, Answers: []string{"done"}, Epoch: 1, Parts: 1})
+		r.tell(r.c.Names.Control, replay.Job{ID: "runs", At: time.Now(), Scope: replay.Target{Pool: "feed"}, Answers: []string{"runs"}, Epoch: 1, Parts: 1})
+		r.tell(r.c.Names.Status, replay.Result{ID: "done", At: time.Now(), Clean: true})
+		r.tell(r.c.Names.Status, replay.Result{ID: "refused", At: time.Now(), Error: "there is no such node"})
+		time.Sleep(2 * time.Hour)
+		all, _, err := r.Works(t.Context(), time.Now().Add(-time.Hour), time.Now())
+		if err != nil || len(all) != 1 || all[0].ID != "runs" || all[0].State != WorkRunning {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
 // A list has what was heard of lately, and what is not over.
 func TestWorksSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

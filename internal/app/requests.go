@@ -232,7 +232,7 @@ func checkWord(of Work, w Word, kind string) error {
 	case of.State.Ended():
 		return refuse("%s is over: %s", of.ID, of.State)
 	case w.Action == replay.Cancel && of.Cause != nil && !w.Force:
-		return refuse("%s was asked for by a worker, since keys may be stale that nothing else deletes (%s): --force cancels it all the same, and its gap stays open", of.ID, of.Cause.What)
+		return refuse("%s was asked for by a worker, since keys may be stale that nothing else deletes (%s): --force cancels it all the same, and they may stay stale until they expire", of.ID, of.Cause.What)
 	case w.Action == replay.Pause && of.State == WorkPaused:
 		return refuse("%s is paused already", of.ID)
 	case w.Action == replay.Resume && of.State != WorkPaused:

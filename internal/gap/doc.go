@@ -13,7 +13,8 @@
 // met again after it was closed is another one, and gets a number behind its id.
 //
 // A gap that stops its source is passed by the feeder, which alone knows from where it can go on; a gap that stops nothing
-// is passed by whoever accepts it. A closed gap stays listed for Keep, then the next process that starts removes it.
+// is passed by whoever accepts it. Closed is not flushed: what was lost may be stale until the flush that was asked for has its result, on the status
+// topic, which whoever lists gaps adds (Case.Flush). A closed gap stays listed for Keep, then the next process that starts removes it.
 //
 // It refuses what it does not wholly understand: a record of an unknown version, or with an unknown field, is an error that
 // names its place. Callers: internal/feed, internal/app.

@@ -68,7 +68,7 @@ type State string
 const (
 	Open     State = "open"     // nobody has decided
 	Accepted State = "accepted" // decided, and not passed yet, or longer again since
-	Closed   State = "closed"   // passed
+	Closed   State = "closed"   // passed: where a flush was asked for, that has a result of its own (Case.Flush)
 )
 
 // Case is a gap with what became of it.
@@ -76,6 +76,10 @@ type Case struct {
 	Gap
 	Acceptance *Acceptance `json:"accepted,omitempty"`
 	Passage    *Passage    `json:"passed,omitempty"`
+
+	// Flush is how it stands with the flush that was asked for: waiting, running or paused; done; or how else it ended. Empty: none was, or it is not known. It stands on no
+	// record of the gap: who lists gaps, and reads the control and status topics, fills it in.
+	Flush string `json:"flush,omitempty"`
 }
 
 // State says where it stands.
