@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"time"
 
@@ -27,11 +26,8 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Severity + ": " + f.Where + ": " + f.What }
 
-// How long one server may take to answer, and a node to take a connection.
-const (
-	checkTimeout = 15 * time.Second
-	dialTimeout  = 2 * time.Second
-)
+// checkTimeout is how long one server may take to answer.
+const checkTimeout = 15 * time.Second
 
 // Check asks everything that the configuration names whether it will work, and changes nothing. Each part is asked, whatever
 // the others said.
@@ -117,18 +113,7 @@ func checkCache(ctx context.Context, c *config.Config, log *slog.Logger) []Findi
 	if err != nil {
 		return failed("ring", err)
 	}
-	out := elsewhere(topology.Record())
-	for _, node := range topology.Nodes() {
-		d := net.Dialer{Timeout: dialTimeout}
-		conn, err := d.DialContext(ctx, "tcp", node)
-		if err != nil {
-			// A node that is down now is no reason not to start.
-			out = append(out, Finding{string(cdc.SeverityWarning), "node " + node, fmt.Sprintf("does not answer: %v", err)})
-			continue
-		}
-		conn.Close()
-	}
-	return out
+	return append(elsewhere(topology.Record()), checkNodes(ctx, c, topology.Nodes(), log)...)
 }
 
 // strays says what each of a record's elsewhere puts at risk, and what to do.

@@ -23,13 +23,6 @@ func (st *stats) silence() time.Duration {
 	return leastQuiet + time.Duration(1<<st.hashPower/1000)*(st.crawlerSleep+time.Millisecond)
 }
 
-// writesFreely says whether the crawler holds no lock while it writes: from 1.6.19 on.
-func (st *stats) writesFreely() bool {
-	var major, minor, patch int
-	_, err := fmt.Sscanf(st.version, "%d.%d.%d", &major, &minor, &patch)
-	return err == nil && (major > 1 || major == 1 && (minor > 6 || minor == 6 && patch > 18))
-}
-
 // Dump calls f with every item that the node holds from beginning to end of it, in no order: the key's bytes, valid during the call, and
 // the CAS value (0: it has none). Items that come, change or go meanwhile may be among them, twice or not at all. f must not block, nor
 // take longer than the server does for a key (a microsecond or two): 16 MiB are kept for it, then the dump ends, void. A server up to 1.6.18 is not
@@ -117,7 +110,7 @@ type dump struct {
 }
 
 func newDump(l *metaLink, st *stats) *dump {
-	return &dump{link: l, incoming: newIncoming(l.conn, st.silence(), st.writesFreely()), buf: make([]byte, dumpBuffer)}
+	return &dump{link: l, incoming: newIncoming(l.conn, st.silence(), st.version.writesFreely()), buf: make([]byte, dumpBuffer)}
 }
 
 // run is a dump from the command to its end, after which the connection is closed.

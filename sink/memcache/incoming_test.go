@@ -144,13 +144,3 @@ func TestAServerThatMayBeHeldBack(t *testing.T) {
 		})
 	}
 }
-
-func TestWhichServersMayBeHeldBack(t *testing.T) {
-	for version, want := range map[string]bool{
-		"1.6.18": false, "1.6.9": false, "1.5.22": false, "1.6.19": true, "1.6.38": true, "1.7.0": true, "2.0.0": true, "1.6.19_3_g12": true, "1.6.18_3_g12": false, "": false, "nutcracker": false, "1.6": false,
-	} {
-		if st := (&stats{version: version}); st.writesFreely() != want {
-			t.Errorf("%s: %v", version, !want)
-		}
-	}
-}

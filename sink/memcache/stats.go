@@ -28,7 +28,7 @@ func (c *Client) Stats(ctx context.Context, node string) (sink.NodeStats, error)
 // stats is what a node says of itself, as far as anybody here asks.
 type stats struct {
 	sink.NodeStats
-	version      string        // 1.6.18, also with something behind it
+	version      Version
 	time, uptime int64         // seconds
 	hashPower    uint64        // its hash table has 2^hashPower buckets
 	crawlerSleep time.Duration // the LRU crawler's, after each thousand items or buckets
@@ -51,7 +51,7 @@ const maxHashPower = 32
 func (st *stats) take(name, value string) (err error) {
 	switch name {
 	case "version":
-		st.version = value
+		st.version = Version(value)
 	case "pid":
 		st.Pid, err = strconv.ParseInt(value, 10, 64)
 	case "time":
@@ -134,7 +134,7 @@ func (c *Client) tryStats(ctx context.Context, node string, prove bool) (*metaLi
 		return nil, nil, err
 	}
 	if prove {
-		err = l.version()
+		_, err = l.version()
 	}
 	var st *stats
 	if err == nil {
@@ -160,21 +160,6 @@ func (c *Client) side(ctx context.Context, node string) (*metaLink, error) {
 func (l *metaLink) say(commands string) error {
 	l.out = append(append(l.out[:0], commands...), "\r\n"...)
 	return l.write()
-}
-
-// version asks for the version, and so whether all that was asked before is answered.
-func (l *metaLink) version() error {
-	if err := l.say("version"); err != nil {
-		return err
-	}
-	line, err := l.readLine()
-	if err != nil {
-		return err
-	}
-	if !bytes.HasPrefix(line, []byte("VERSION ")) {
-		return &answerError{line: string(line)}
-	}
-	return nil
 }
 
 func (l *metaLink) stats() (*stats, error) {
