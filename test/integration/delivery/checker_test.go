@@ -27,70 +27,69 @@ import (
 // changes of the ring.
 func TestCheckerCatches(t *testing.T) {
 	t.Parallel()
-	lost, turned := newCatch(t), newCatch(t) // plays of each take turns
+	lost, turned, carried := newCatch(t), newCatch(t), newCatch(t) // plays of each take turns
 	tests := []struct {
 		name   string
 		catch  *catch
-		plays  []func(*catch)
+		play   func(*catch)
 		left   func(l sink.Lane, cp sink.Copy, round int) bool // what is left out; nil: nothing
 		caught func(stale) bool                                // whether a copy is what was left out
 	}{
-		{name: "nothing_left_out", catch: lost, plays: []func(*catch){(*catch).lose}},
+		{name: "nothing_left_out", catch: lost, play: (*catch).lose},
 		{
-			name: "copy", catch: lost, plays: []func(*catch){(*catch).lose},
+			name: "copy", catch: lost, play: (*catch).lose,
 			left:   func(_ sink.Lane, cp sink.Copy, _ int) bool { return lost.one(cp.Node, cp.Key) },
 			caught: func(s stale) bool { return lost.one(s.node.addr(), s.name) },
 		},
 		{
-			name: "debts", catch: lost, plays: []func(*catch){(*catch).lose},
+			name: "debts", catch: lost, play: (*catch).lose,
 			left:   func(l sink.Lane, _ sink.Copy, _ int) bool { return l == sink.Urgent || l == sink.Debts },
 			caught: lost.onLost,
 		},
 		{
-			name: "second_round", catch: lost, plays: []func(*catch){(*catch).lose},
+			name: "second_round", catch: lost, play: (*catch).lose,
 			left:   func(_ sink.Lane, _ sink.Copy, round int) bool { return round > 1 },
 			caught: func(s stale) bool { return s.node == lost.late.node && s.name == lost.late.name },
 		},
-		{name: "generation", catch: lost, plays: []func(*catch){(*catch).loseToZombie}, caught: lost.onLost},
-		{name: "nothing_left_out_of_ring_changes", catch: turned, plays: []func(*catch){(*catch).turn, (*catch).carry}},
+		{name: "generation", catch: lost, play: (*catch).loseToZombie, caught: lost.onLost},
+		{name: "nothing_left_out_of_turns", catch: turned, play: (*catch).turn},
 		{ // what moves, but for promotions, is not deleted again
-			name: "moves", catch: turned, plays: []func(*catch){(*catch).turn},
+			name: "moves", catch: turned, play: (*catch).turn,
 			left: func(l sink.Lane, cp sink.Copy, _ int) bool {
 				return l == sink.Urgent && turned.first.shardOf(cp.Key) != turnedShard
 			},
 			caught: func(s stale) bool { return s.node == turned.joined },
 		},
 		{ // what was issued before the record was written is not deleted again
-			name: "window", catch: turned, plays: []func(*catch){(*catch).turn},
+			name: "window", catch: turned, play: (*catch).turn,
 			left:   turned.beforeRecord,
 			caught: func(s stale) bool { return s.node == turned.nodes[1] && turned.again[s.name] },
 		},
+		{name: "nothing_left_out_of_carrying", catch: carried, play: (*catch).carry},
 		{ // what a node missed is deleted on it alone
-			name: "every_copy", catch: turned, plays: []func(*catch){(*catch).carry},
+			name: "every_copy", catch: carried, play: (*catch).carry,
 			left: func(l sink.Lane, cp sink.Copy, _ int) bool {
-				return (l == sink.Urgent || l == sink.Debts) && cp.Node != turned.lost.addr()
+				return (l == sink.Urgent || l == sink.Debts) && cp.Node != carried.lost.addr()
 			},
-			caught: func(s stale) bool { return s.node == turned.joined && turned.again[s.name] },
+			caught: func(s stale) bool { return s.node == carried.joined && carried.again[s.name] },
 		},
 	}
-	var both sync.WaitGroup
-	for _, c := range []*catch{lost, turned} {
-		both.Go(func() {
+	var all sync.WaitGroup
+	for _, c := range []*catch{lost, turned, carried} {
+		all.Go(func() {
 			for _, test := range tests {
 				if test.catch != c {
 					continue
 				}
 				t.Run(test.name, func(t *testing.T) {
 					c.t, c.left = t, test.left
-					for _, play := range test.plays {
-						play(c)
-					}
+					test.play(c)
 					c.judge(test.caught)
 				})
 			}
 		})
 	}
-	both.Wait()
+	all.Wait()
 }
 
 // judge compares what the checker finds with what was left out; nil: nothing was.
@@ -174,8 +173,10 @@ func (c *catch) open(shards []sink.Shard, previous *sink.Previous) (ids []int, s
 	c.p.AwaitFed(c.db)
 	stop = c.work()
 	c.ready() // after a record that nobody saw, what is gained later would be flushed
-	c.publishNext(shards, previous)
-	c.ready()
+	if now := c.rings.newest(); previous != nil || now.Epoch > c.first.Epoch {
+		c.publishNext(shards, previous)
+		c.ready()
+	}
 	return ids, stop
 }
 
