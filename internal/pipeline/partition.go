@@ -22,7 +22,7 @@ const (
 	// takeAtOnce bounds the records taken between two looks at what was acknowledged.
 	takeAtOnce = 512
 	// yieldEvery is after how many records a goroutine that is busy lets others run: some tenths of a millisecond. Else a pass has the
-	// scheduler's 10 ms, and a live change waits for that at each step of its way.
+	// scheduler's 10 ms, and a live change waits for that at each step of its way. An urgent pass keeps what it has.
 	yieldEvery = 32
 	// A partition's fetches stop above its share of waitingBytes of records that wait, or above pauseBytes, and go on below half of it. No
 	// share is less than leastWaiting.
@@ -104,6 +104,7 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 	p.acted.mu.epochs, p.acted.mu.control = state.actedBefore(p.journal), state.Acted.Control
 	p.ring.epochs = p.acted.mu.epochs
 	p.live = newTrack(p, w.flight, p.wake, start)
+	p.live.yields = true
 	p.hot.acted.Store(state.Acted.HotRevision)
 	p.mark.Store(start)
 	p.taken.Store(start)
@@ -236,7 +237,7 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 		}
 		p.pause = 0
 		p.goesOn()
-		letOthersRun(i)
+		p.live.letOthersRun(i)
 	}
 	return len(records) > 0, nil
 }

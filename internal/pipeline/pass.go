@@ -91,6 +91,7 @@ func (p *partition) beginPass(ctx context.Context, id passID, taken []debt) *pas
 	}
 	ps.paid = ps.from
 	ps.track = newTrack(p, budget, wake, ps.from)
+	ps.track.yields = ps.lane != sink.Urgent // which is stale for whoever reads, as live changes are
 	p.w.metrics.passes.WithLabelValues(id.kind.String()).Inc()
 	p.w.running.begin(ps)
 	go func() {
@@ -239,7 +240,7 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 		if err := ps.handle(ctx, &rs[i]); err != nil {
 			return err
 		}
-		letOthersRun(i)
+		ps.track.letOthersRun(i)
 		if i%takeAtOnce == takeAtOnce-1 || i == len(rs)-1 {
 			if err := ps.turn(ctx); err != nil {
 				return err

@@ -17,6 +17,7 @@ import (
 type track struct {
 	p      *partition
 	budget *budget       // window's changes are of it
+	yields bool          // it lets others run between its changes
 	wake   chan struct{} // 1: mu has something new
 
 	window window
@@ -75,7 +76,7 @@ func (t *track) advance(ctx context.Context, acked []*change) {
 	today = t.p.w.opts.Snapshots.Current()
 	rounds := t.p.w.rounds(today, now)
 	for i, c := range acked {
-		letOthersRun(i)
+		t.letOthersRun(i)
 		t.p.w.observe(c, now)
 		c.rounds = max(c.rounds, rounds)
 		if c.under != today.View.Topology { // it may have passed by who owns the key now
@@ -106,7 +107,7 @@ func (t *track) enough(c *change, today *Snapshot) bool {
 func (t *track) issueDue(ctx context.Context) (any bool, err error) {
 	n := 0
 	for now := time.Now(); t.later.len() > 0 && !t.later.front().due.After(now); any = true {
-		letOthersRun(n)
+		t.letOthersRun(n)
 		n++
 		c := t.later.front()
 		t.later.pop()
@@ -118,8 +119,8 @@ func (t *track) issueDue(ctx context.Context) (any bool, err error) {
 }
 
 // letOthersRun is called for the i-th of many.
-func letOthersRun(i int) {
-	if i%yieldEvery == yieldEvery-1 {
+func (t *track) letOthersRun(i int) {
+	if t.yields && i%yieldEvery == yieldEvery-1 {
 		runtime.Gosched()
 	}
 }

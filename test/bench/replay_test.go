@@ -21,9 +21,9 @@ import (
 const (
 	replayShards = 64
 	zoneShards   = 21     // of them, a third: what one zone holds the primaries of
-	liveRate     = 20_000 // changes a second that come meanwhile
+	liveRate     = 5_000  // changes a second that come meanwhile: more of them keep two cores busy with 128 nodes alone
 
-	// replayLog is how many records the log has when the ring record is written: 30 s of it at liveRate. All but those of the last liveBefore are produced and worked off
+	// replayLog is how many records the log has when the ring record is written: 30 s of 20,000 a second. All but those of the last liveBefore are produced and worked off
 	// as fast as that goes. That stands for 30 s, since a replay takes in what the journal says was issued in its window, however fast it was.
 	replayLog  = 600_000
 	liveBefore = 5 // s
