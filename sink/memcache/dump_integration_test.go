@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -201,16 +203,20 @@ type clients struct {
 	mu    sync.Mutex
 	since map[*person]time.Time // who waits now
 	worst time.Duration
-	asked int
+	asked map[*person]int
 	all   sync.WaitGroup
 }
 
 // clientsOf begins. Each refills a key of the pool that is flushed, and asks for one of another.
 func clientsOf(t *testing.T, addr string) *clients {
 	t.Helper()
-	cs := &clients{since: make(map[*person]time.Time)}
-	for i := range 8 { // of a node with four threads
+	cs := &clients{since: make(map[*person]time.Time), asked: make(map[*person]int)}
+	var people []*person
+	for range 8 { // of a node with four threads
 		p := newPerson(t, addr)
+		people, cs.asked[p] = append(people, p), 0
+	}
+	for i, p := range people {
 		cs.all.Go(func() {
 			for n := i; !cs.stop.Load(); n += 8 {
 				<-time.After(time.Millisecond) // most of the machine is the flush's
@@ -233,7 +239,7 @@ func (cs *clients) note(p *person, waits bool) {
 		return
 	}
 	cs.worst = max(cs.worst, now.Sub(cs.since[p]))
-	cs.asked++
+	cs.asked[p]++
 	delete(cs.since, p)
 }
 
@@ -247,11 +253,21 @@ func (cs *clients) waiting() (longest time.Duration) {
 	return longest
 }
 
+// answered is how often each of them was.
+func (cs *clients) answered() map[*person]int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return maps.Clone(cs.asked)
+}
+
 // end returns the longest wait, and how many were measured.
 func (cs *clients) end() (worst time.Duration, asked int) {
 	cs.stop.Store(true)
 	cs.all.Wait()
-	return cs.worst, cs.asked
+	for _, n := range cs.asked {
+		asked += n
+	}
+	return cs.worst, asked
 }
 
 // The pool that is flushed: with keys so long, 34 MB of a dump, which is more than is kept of one and in sockets.
@@ -304,6 +320,34 @@ func TestMemcachedsClientsDoNotWaitForAFlush(t *testing.T) {
 			t.Error("clients wait for a flush, each time")
 		})
 	}
+	t.Run("whose dump is told to who stands: the dump is let go, and each client is answered", func(t *testing.T) {
+		newPerson(t, addr).ask("flush_all")
+		fillMany(t, addr, feed, 50_000)
+		seen := dumpWhenIdle(t, c, addr)
+		fillMany(t, addr, feed, feeds*10_000)
+		cs, deletes := clientsOf(t, addr), flushAgain(t, c, addr, seen)
+		var void *sink.VoidError
+		keys, err := dumpTold(t, c, addr, func(n int) {
+			if n > 1 {
+				return
+			}
+			eventually(t, "nobody reads, and the node dumps no more", func() bool {
+				st, err := c.Stats(t.Context(), addr)
+				return err == nil && !st.Running
+			})
+			before := cs.answered()
+			eventually(t, "each client is answered ten times more", func() bool {
+				now := cs.answered()
+				return !slices.ContainsFunc(slices.Collect(maps.Keys(now)), func(p *person) bool { return now[p] < before[p]+10 })
+			})
+		})
+		n := deletes()
+		worst, asked := cs.end()
+		t.Logf("%d deletes; %d questions of clients, the longest took %s", n, asked, worst)
+		if !errors.As(err, &void) || keys >= feeds*10_000 {
+			t.Errorf("%d keys, %v", keys, err)
+		}
+	})
 	t.Run("what blocks them shows", func(t *testing.T) {
 		fillMany(t, addr, feed, feeds*10_000)
 		release := stuckDump(t, addr)
@@ -319,11 +363,20 @@ func TestMemcachedsClientsDoNotWaitForAFlush(t *testing.T) {
 // pausingDump is one that is told to who pauses after each 50,000 keys.
 func pausingDump(t *testing.T, c *Client, addr string, pause time.Duration) (keys int, err error) {
 	t.Helper()
+	return dumpTold(t, c, addr, func(n int) {
+		if n%50_000 == 1 {
+			<-time.After(pause)
+		}
+	})
+}
+
+// dumpTold is one whose keys are told by their numbers, from 1, when the crawler lets it.
+func dumpTold(t *testing.T, c *Client, addr string, told func(n int)) (keys int, err error) {
+	t.Helper()
 	eventually(t, "the crawler idles", func() bool {
 		err = c.Dump(t.Context(), addr, func([]byte, uint64) {
-			if keys++; keys%50_000 == 1 {
-				<-time.After(pause)
-			}
+			keys++
+			told(keys)
 		})
 		var busy *sink.BusyError
 		return !errors.As(err, &busy)

@@ -2,6 +2,8 @@ package memcache
 
 import (
 	"bytes"
+	"math"
+	"math/bits"
 
 	"invalidator/sink"
 )
@@ -11,79 +13,132 @@ import (
 //
 //	key=user%3A42 exp=-1 la=1764500000 cas=17 fetch=no cls=1 size=63
 func parseDumpLine(line []byte) (key []byte, cas uint64, ok bool) {
-	f := fields{rest: bytes.TrimSuffix(line, []byte("\r"))}
-	key = decodeKey(f.next("key="))
-	exp := f.next("exp=")
-	if len(exp) > 0 && exp[0] == '-' {
-		exp = exp[1:]
-	}
-	f.number(exp)
-	f.number(f.next("la="))
-	cas = f.number(f.next("cas="))
-	fetched := f.next("fetch=")
-	f.bad = f.bad || string(fetched) != "yes" && string(fetched) != "no"
-	f.number(f.next("cls="))
-	f.number(f.next("size="))
-	for len(f.rest) > 0 { // newer servers say more
+	f := fields{line: bytes.TrimSuffix(line, []byte("\r"))}
+	f.name("key=")
+	key = f.key()
+	f.name("exp=")
+	f.minus()
+	f.number()
+	f.name("la=")
+	f.number()
+	f.name("cas=")
+	cas = f.number()
+	f.name("fetch=")
+	f.yesOrNo()
+	f.name("cls=")
+	f.number()
+	f.name("size=")
+	f.number()
+	for f.at < len(f.line) { // newer servers say more
 		f.other()
 	}
 	return key, cas, !f.bad && len(key) > 0
 }
 
-// fields is what is left of a line.
+// fields goes through a line. What is not as it should be leaves it at the line's end, where nothing more is.
 type fields struct {
-	rest []byte
+	line []byte
+	at   int
 	bad  bool
 }
 
-// next takes the next field, which must have that name, and returns its value.
-func (f *fields) next(name string) []byte {
-	if len(f.rest) < len(name) || string(f.rest[:len(name)]) != name {
-		f.bad, f.rest = true, nil
-		return nil
-	}
-	value := f.rest[len(name):]
-	end := bytes.IndexByte(value, ' ')
-	if end < 0 {
-		f.rest = nil
-		return value
-	}
-	f.rest = value[end+1:]
-	f.bad = f.bad || len(f.rest) == 0
-	return value[:end]
-}
+func (f *fields) fail() { f.at, f.bad = len(f.line), true }
 
-// other takes a field of any name but those that a line begins with.
-func (f *fields) other() {
-	name := f.rest[:bytes.IndexByte(f.rest, '=')+1]
-	switch string(name) {
-	case "", "=", "key=", "exp=", "la=", "cas=", "fetch=", "cls=", "size=":
-		f.bad, f.rest = true, nil
+// name passes over a field's name.
+func (f *fields) name(name string) {
+	if end := f.at + len(name); end <= len(f.line) && string(f.line[f.at:end]) == name {
+		f.at = end
 		return
 	}
-	f.word(name[:len(name)-1])
-	f.word(f.next(string(name)))
+	f.fail()
 }
 
-// word looks at what other fields have: small letters, digits, - and _.
-func (f *fields) word(w []byte) {
-	for _, b := range w {
-		f.bad = f.bad || (b < 'a' || b > 'z') && (b < '0' || b > '9') && b != '-' && b != '_'
+// end ends a field: at a space with something behind it, or at the line's end.
+func (f *fields) end(at int) {
+	switch {
+	case f.bad:
+	case at == len(f.line):
+		f.at = at
+	case f.line[at] == ' ' && at+1 < len(f.line):
+		f.at = at + 1
+	default:
+		f.fail()
 	}
-	f.bad = f.bad || len(w) == 0
 }
 
-// number reads one of up to 20 digits.
-func (f *fields) number(digits []byte) (n uint64) {
-	for _, d := range digits {
-		if d < '0' || d > '9' || n > (1<<64-1)/10 || n == (1<<64-1)/10 && d > '5' {
-			f.bad = true
-			return 0
-		}
-		n = n*10 + uint64(d-'0')
+func (f *fields) minus() {
+	if f.at < len(f.line) && f.line[f.at] == '-' {
+		f.at++
 	}
-	f.bad = f.bad || len(digits) == 0
+}
+
+// surely is up to how many digits every number is one of 64 bits.
+const surely = 19
+
+// number reads the digits that a field has.
+func (f *fields) number() (n uint64) {
+	line, at := f.line, f.at
+	for ; at < len(line) && line[at]-'0' <= 9; at++ {
+		n = n*10 + uint64(line[at]-'0')
+	}
+	if digits := at - f.at; digits == 0 || digits > surely && !fits(line[f.at:at]) {
+		f.fail()
+	}
+	f.end(at)
 	return n
+}
+
+// fits says whether digits are a number of 64 bits.
+func fits(digits []byte) bool {
+	n := uint64(0)
+	for _, d := range digits {
+		high, low := bits.Mul64(n, 10)
+		if high > 0 || low > math.MaxUint64-uint64(d-'0') {
+			return false
+		}
+		n = low + uint64(d-'0')
+	}
+	return true
+}
+
+func (f *fields) yesOrNo() {
+	switch rest := f.line[f.at:]; {
+	case bytes.HasPrefix(rest, []byte("no")):
+		f.end(f.at + 2)
+	case bytes.HasPrefix(rest, []byte("yes")):
+		f.end(f.at + 3)
+	default:
+		f.fail()
+	}
+}
+
+// other passes over a field of any name but those that a line begins with.
+func (f *fields) other() {
+	rest := f.line[f.at:]
+	name := rest[:bytes.IndexByte(rest, '=')+1]
+	switch string(name) {
+	case "", "=", "key=", "exp=", "la=", "cas=", "fetch=", "cls=", "size=":
+		f.fail()
+		return
+	}
+	value := rest[len(name):]
+	if end := bytes.IndexByte(value, ' '); end >= 0 {
+		value = value[:end]
+	}
+	if !isWord(name[:len(name)-1]) || !isWord(value) {
+		f.fail()
+	}
+	f.end(f.at + len(name) + len(value))
+}
+
+// isWord says whether it is what other fields have: small letters, digits, - and _.
+func isWord(w []byte) bool {
+	for _, b := range w {
+		if (b < 'a' || b > 'z') && (b < '0' || b > '9') && b != '-' && b != '_' {
+			return false
+		}
+	}
+	return len(w) > 0
 }
 
 // What a byte of a key is as the server writes it: a hexadecimal digit's value and beside it whether it stands for itself.
@@ -107,28 +162,30 @@ var keyBytes = func() (kinds [256]uint8) {
 	return kinds
 }()
 
-// decodeKey decodes a key in place; nil where it is none.
-func decodeKey(text []byte) []byte {
-	to := 0
-	for from := 0; from < len(text); from++ {
+// key decodes a key in place.
+func (f *fields) key() []byte {
+	text := f.line[f.at:]
+	from, to := 0, 0
+	for from < len(text) {
 		b := text[from]
-		if b == '%' {
-			if from+2 >= len(text) {
-				return nil
-			}
-			high, low := keyBytes[text[from+1]], keyBytes[text[from+2]]
-			if (high|low)&noHex != 0 {
-				return nil
-			}
-			b, from = high<<4|low&0xf, from+2
-		} else if keyBytes[b]&itself == 0 {
-			return nil
+		if keyBytes[b]&itself != 0 {
+			text[to] = b
+			from, to = from+1, to+1
+			continue
 		}
-		text[to] = b
-		to++
+		if b != '%' || from+2 >= len(text) {
+			break
+		}
+		high, low := keyBytes[text[from+1]], keyBytes[text[from+2]]
+		if (high|low)&noHex != 0 {
+			break
+		}
+		text[to] = high<<4 | low&0xf
+		from, to = from+3, to+1
 	}
 	if to > sink.MaxKeyLen {
-		return nil
+		f.fail()
 	}
+	f.end(f.at + from)
 	return text[:to]
 }
