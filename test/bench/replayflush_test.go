@@ -28,6 +28,7 @@ const (
 
 	crawlerGoal = 0.7 // of the crawler's own speed
 	flushGoal   = 100 // MB
+	clientGoal  = 100 // ms, that a client of the node waits for an answer
 )
 
 // feeds are the mappings of a pool that no row gives, beside users.
@@ -60,6 +61,13 @@ func flushed(t *testing.T) {
 	load := newTraffic(t, topic, 1000, flushRate, func(string) []*harness.Node { return []*harness.Node{node} })
 	defer load.stop()
 	load.awaitFresh(t)
+	asks := newClients(t, node, func(i int) string {
+		key, _ := crawled(i%n, n/pool)
+		return key
+	})
+	steady := time.Now()
+	asks.awaitSteady(t)
+	report(t, plain("flush.client_slowest_ms.before", asks.slowest(t, steady, time.Now()), "ms"))
 
 	before, all := dumpAndDiscard(t, node)
 	if all < n {
@@ -75,9 +83,10 @@ func flushed(t *testing.T) {
 	if !result.Clean {
 		t.Fatalf("the flush ended as %+v: nothing was measured", result)
 	}
-	p99 := load.p99(t, asked, result.At)
+	p99, slowest := load.p99(t, asked, result.At), asks.slowest(t, asked, result.At)
 	after, rest := dumpAndDiscard(t, node) // the machine's speed may have changed meanwhile
 	load.stop()
+	asks.end()
 	for line := range strings.Lines(worker.Log()) {
 		if strings.Contains(line, "job=bench") {
 			t.Log(strings.TrimSpace(line)) // where its time went
@@ -92,6 +101,7 @@ func flushed(t *testing.T) {
 	report(t, atLeast("flush.vs_crawler", ours/crawler, "x", crawlerGoal))
 	report(t, atMost("flush.rss_mb", peak(t, worker.Pid()), "MB", flushGoal))
 	report(t, atMost("flush.p99_ms", p99, "ms", liveP99Goal))
+	report(t, atMost("flush.client_slowest_ms", slowest, "ms", clientGoal))
 	report(t, atMost("flush.left_keys", float64(left(t, node, n, pool)), "keys", 0))
 	worker.Terminate()
 }
