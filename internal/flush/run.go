@@ -2,11 +2,13 @@ package flush
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"invalidator/sink"
 	"invalidator/sink/registry"
 )
 
@@ -55,6 +57,7 @@ type place struct {
 	until time.Time     // it is put aside until then
 	pause time.Duration // for so long
 	why   string        // it was put aside for
+	told  time.Time     // when that was told on the status topic last
 	never error         // it can never be flushed
 	moves int           // how often it moved items under a mark
 }
@@ -66,10 +69,13 @@ type mark struct {
 	cas        uint64 // what has a higher one was written later; 0: nothing can be compared
 }
 
-// putAside has the node wait, longer each time.
-func (p *place) putAside(now time.Time, why string) {
+// putAside has the node wait, longer each time. One whose crawler is at work is asked again soon: that is one look at its figures, and may be over at any time.
+func (p *place) putAside(now time.Time, why error) {
 	p.pause = min(max(2*p.pause, asideMin), asideMax)
-	p.until, p.why = now.Add(p.pause), why
+	p.until, p.why = now.Add(p.pause), why.Error()
+	if busy := (*sink.BusyError)(nil); errors.As(why, &busy) && busy.Why == "" {
+		p.until = now.Add(asideMin)
+	}
 }
 
 // next is followed by a round of all, or of what moved since an epoch.

@@ -3,6 +3,7 @@ package flush
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
 	"time"
 
@@ -22,6 +23,10 @@ type tally struct {
 	refused int64 // that stay: the node does not take them
 }
 
+func (t tally) plus(o tally) tally {
+	return tally{t.keys + o.keys, t.copies + o.copies, t.kept + o.kept, t.refused + o.refused}
+}
+
 func (r *run) add(t tally) {
 	r.keys, r.copies, r.kept, r.refused = r.keys+t.keys, r.copies+t.copies, r.kept+t.kept, r.refused+t.refused
 }
@@ -29,14 +34,16 @@ func (r *run) add(t tally) {
 // counter counts answers. It is a sink.Waiter of each copy that was sent.
 type counter struct {
 	first func(wire string) bool // whether readers ask for it there first
+	most  int                    // of those that had another CAS value are remembered
 
 	mu struct {
 		sync.Mutex
 		tally
-		left   int   // that are not answered
-		sample error // of what was refused
-		off    error // the node went off
-		done   chan struct{}
+		left    int      // that are not answered
+		changed []string // had another CAS value
+		sample  error    // of what was refused
+		off     error    // the node went off
+		done    chan struct{}
 	}
 }
 
@@ -62,6 +69,9 @@ func (c *counter) Acked(cp sink.Copy, err error) {
 		}
 	case errors.As(err, &changed):
 		c.mu.kept++
+		if len(c.mu.changed) < c.most {
+			c.mu.changed = append(c.mu.changed, cp.Key)
+		}
 	case errors.As(err, &off):
 		c.mu.off = err
 	default:
@@ -87,43 +97,47 @@ func (c *counter) answered() <-chan struct{} {
 	return done
 }
 
-// soFar is what was answered, one of the refusals, and whether the node went off.
-func (c *counter) soFar() (done tally, sample, off error) {
+// soFar is what was answered.
+func (c *counter) soFar() tally {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.tally, c.mu.sample, c.mu.off
+	return c.mu.tally
 }
 
-// send deletes candidates of a part at the job's pace, and stands still while the load is above its limit. It returns when all are answered.
-func (v *visit) send(ctx context.Context, part int) (tally, error) {
-	c := &counter{first: v.s.firstAsked(v.node)}
+// remembered is how much of the memory for candidates there is for each key that is remembered, since it had another CAS value: 65,536 of them, of some 50 bytes.
+const remembered = 512
+
+// send deletes so many candidates of a part at the job's pace, and stands still while the load is above its limit. It returns when all are answered, with the keys that had another CAS
+// value: some of them, where they are too many.
+func (v *visit) send(ctx context.Context, part, left int, list iter.Seq[candidate]) (done tally, changed []string, err error) {
+	c := &counter{first: v.s.firstAsked(v.node), most: v.o.Arena / remembered}
 	var staleFor time.Duration
 	if v.j.Stale {
 		staleFor = staleTime(v.j.StaleFor)
 	}
 	looks := looks{time.Now(), time.Now()}
 	v.pace.set(v.j.Pace)
-	left, may := v.term.found.count(part), 0
-	for one := range v.term.found.each(part) {
+	may := 0
+	for one := range list {
 		if may == 0 {
 			err := v.look(ctx, part, c, &looks)
 			if err == nil {
 				may, err = v.pace.pass(ctx, left)
 			}
 			if err != nil {
-				return tally{}, err
+				return tally{}, nil, err
 			}
 			c.sent(may)
 		}
 		may, left = may-1, left-1
 		if err := v.o.Nodes.DeleteIf(ctx, sink.Copy{Node: v.node, Key: string(one.wire)}, one.cas, staleFor, c); err != nil {
-			return tally{}, err
+			return tally{}, nil, err
 		}
 	}
 	select {
 	case <-c.answered():
 	case <-ctx.Done():
-		return tally{}, ctx.Err()
+		return tally{}, nil, ctx.Err()
 	}
 	return v.outcome(c)
 }
@@ -142,23 +156,22 @@ func (v *visit) look(ctx context.Context, part int, c *counter, l *looks) error 
 		return err
 	}
 	l.told = now
-	done, _, _ := c.soFar()
-	return v.tellPart(ctx, part, done, false)
+	return v.tellPart(ctx, part, c.soFar(), false)
 }
 
-// outcome is what became of all that was sent.
-func (v *visit) outcome(c *counter) (tally, error) {
-	done, sample, off := c.soFar()
-	if off != nil {
-		return tally{}, off
+// outcome is what became of all that was sent. Nothing is answered any more.
+func (v *visit) outcome(c *counter) (done tally, changed []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.off != nil {
+		return tally{}, nil, c.mu.off
 	}
-	if sample != nil {
-		v.j.run.sample = sample
+	if c.mu.sample != nil {
+		v.j.run.sample = c.mu.sample
 	}
-	for outcome, n := range map[string]int64{keysDeleted: done.copies, keysKept: done.kept, keysRefused: done.refused} {
-		v.metrics.keys.WithLabelValues(outcome).Add(float64(n))
-	}
-	return done, nil
+	v.metrics.keys.WithLabelValues(keysDeleted).Add(float64(c.mu.copies))
+	v.metrics.keys.WithLabelValues(keysRefused).Add(float64(c.mu.refused))
+	return c.mu.tally, c.mu.changed, nil
 }
 
 // staleTime is for how long a copy is marked stale.

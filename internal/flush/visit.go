@@ -114,18 +114,19 @@ func (t *term) visit(ctx context.Context, j *job, s *sight, node string) error {
 		t.log.Info("a node is looked at again, since it moved items in its memory", "job", j.ID, "node", node, "times", p.moves)
 		return nil
 	}
-	news := p.why != err.Error()
-	p.putAside(time.Now(), err.Error())
+	now, news := time.Now(), p.why != err.Error()
+	p.putAside(now, err)
 	if news {
-		t.log.Warn("a node cannot be flushed now: it is put aside, and the others go on", "job", j.ID, "node", node, "error", err, "again_in", p.pause)
+		t.log.Warn("a node cannot be flushed now: it is put aside, and the others go on", "job", j.ID, "node", node, "error", err, "again_in", p.until.Sub(now))
 	}
-	if p.pause < asideTold {
+	if p.pause < asideTold || now.Sub(p.told) < asideTold {
 		return nil
 	}
+	p.told = now
 	return v.tellWaits(ctx, err.Error())
 }
 
-// asideTold is how long a node is put aside before that is told on the status topic.
+// asideTold is how long a node is put aside before that is told on the status topic, and how often at most.
 const asideTold = 4 * time.Second
 
 // errPreempted says that another job goes first, or that this one stops.
@@ -160,8 +161,11 @@ func (v *visit) flush(ctx context.Context) error {
 	if err := v.dump(ctx); err != nil {
 		return err
 	}
-	if err := v.same(ctx); err != nil {
+	switch moved, err := v.same(ctx); {
+	case err != nil:
 		return err
+	case moved && v.kept > 0: // what was newer than the mark may have been moved
+		return errMoved
 	}
 	if v.j.DryRun {
 		return v.count(ctx)
@@ -246,18 +250,16 @@ func (v *visit) dryTaker(filter *filter, seen *int) func(key []byte, cas uint64)
 	}
 }
 
-// same says whether the mark still says what was filled later: the node's process is the same, and it has moved no items.
-func (v *visit) same(ctx context.Context) error {
+// same is nil while the node's process is the one that has the mark. moved: it has moved items since, so that what looks as if it was filled later may have been moved.
+func (v *visit) same(ctx context.Context) (moved bool, err error) {
 	st, err := v.stats(ctx, v.node)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case !v.p.mark.of(st):
-		return errRestarted
-	case v.p.mark.cas != 0 && st.Moved != v.p.mark.moved:
-		return errMoved
+		return false, errRestarted
 	}
-	return nil
+	return v.p.mark.cas != 0 && st.Moved != v.p.mark.moved, nil
 }
 
 // count tells what a dry run has found.
@@ -276,56 +278,6 @@ func (v *visit) count(ctx context.Context) error {
 	}
 	v.p.done = true
 	return nil
-}
-
-// delete deletes what the dump has shown, part by part.
-func (v *visit) delete(ctx context.Context) error {
-	found := v.term.found
-	for part := range found.numbers() {
-		if err := v.deletePart(ctx, part); err != nil {
-			return err
-		}
-	}
-	v.p.next, v.p.pause, v.p.why = found.upto+1, 0, ""
-	v.p.done = v.p.next.part() >= v.j.Parts
-	return nil
-}
-
-// deletePart deletes a part, or the beginning of one of which the rest found no room, once the load allows it. Parts are done in order, so that one in which nothing is need not be
-// told, but for a node's last one.
-func (v *visit) deletePart(ctx context.Context, part int) error {
-	r, found, last := v.j.run, v.term.found, part == v.j.Parts-1
-	whole := found.whole(part)
-	var done tally
-	if !v.sure {
-		found.keep(part, func(wire []byte) bool { return v.s.has(v.node, wire) })
-	}
-	n := found.count(part)
-	if n > 0 {
-		if err := v.awaitLoad(ctx, n); err != nil {
-			return err
-		}
-		var err error
-		if done, err = v.send(ctx, part); err != nil {
-			return err
-		}
-		if err := v.same(ctx); err != nil {
-			return err
-		}
-		r.parts++
-		v.parts++
-		r.ended = time.Now()
-	}
-	if whole && last { // the node's last dump
-		done.kept += v.kept
-		v.metrics.keys.WithLabelValues(keysKept).Add(float64(v.kept))
-	}
-	r.add(done)
-	if !whole || n == 0 && !last {
-		return nil
-	}
-	v.p.next = firstOf(part + 1)
-	return v.tellPart(ctx, part, done, true)
 }
 
 // tellPart tells how far a part of a node is.
