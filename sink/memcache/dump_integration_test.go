@@ -260,6 +260,16 @@ func (cs *clients) answered() map[*person]int {
 	return maps.Clone(cs.asked)
 }
 
+// awaitAnswers waits until each of them is answered ten times more.
+func (cs *clients) awaitAnswers(t *testing.T) {
+	t.Helper()
+	before := cs.answered()
+	eventually(t, "each client is answered ten times more", func() bool {
+		now := cs.answered()
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(now)), func(p *person) bool { return now[p] < before[p]+10 })
+	})
+}
+
 // end returns the longest wait, and how many were measured.
 func (cs *clients) end() (worst time.Duration, asked int) {
 	cs.stop.Store(true)
@@ -335,11 +345,7 @@ func TestMemcachedsClientsDoNotWaitForAFlush(t *testing.T) {
 				st, err := c.Stats(t.Context(), addr)
 				return err == nil && !st.Running
 			})
-			before := cs.answered()
-			eventually(t, "each client is answered ten times more", func() bool {
-				now := cs.answered()
-				return !slices.ContainsFunc(slices.Collect(maps.Keys(now)), func(p *person) bool { return now[p] < before[p]+10 })
-			})
+			cs.awaitAnswers(t)
 		})
 		n := deletes()
 		worst, asked := cs.end()
