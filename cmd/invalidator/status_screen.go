@@ -210,9 +210,10 @@ func caughtUp(fleet app.Fleet) string {
 	return fmt.Sprintf("no log is behind: %s of %s", count(len(fleet.Lags), "partition"), count(len(topics), "topic"))
 }
 
+// offRows are the nodes that are off, and payingRows the passes that run. What a process that is lost said last of them is old: others have its partitions.
 func offRows(fleet app.Fleet) [][]string {
 	rows := [][]string{{"NODE OFF", "FOR WORKER", "SINCE", "WHY"}}
-	for _, p := range fleet.Processes {
+	for _, p := range present(fleet) {
 		for _, n := range p.Off {
 			rows = append(rows, []string{n.Node, p.ID, span(p.At.Sub(n.Since)), n.Why})
 		}
@@ -222,12 +223,22 @@ func offRows(fleet app.Fleet) [][]string {
 
 func payingRows(fleet app.Fleet) [][]string {
 	rows := [][]string{{"PASS PAYS", "BY WORKER", "PARTITION", "FROM", "TO"}}
-	for _, p := range fleet.Processes {
+	for _, p := range present(fleet) {
 		for _, r := range p.Paying {
 			rows = append(rows, []string{r.Whose, p.ID, fmt.Sprintf("%s/%d", r.Topic, r.Partition), fmt.Sprint(r.From), fmt.Sprint(r.To)})
 		}
 	}
 	return rows
+}
+
+// present are the processes that are not lost.
+func present(fleet app.Fleet) (all []app.Process) {
+	for _, p := range fleet.Processes {
+		if !p.Lost {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // span is a duration in its one greatest unit: 59s, 12m, 5h, 9d.

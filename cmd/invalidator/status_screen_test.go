@@ -18,14 +18,16 @@ import (
 	"invalidator/replay"
 )
 
-// What is at hand is seen at once: which logs are behind and since when, what is done again, what was found, the worst last.
+// What is at hand is seen at once: which logs are behind and since when, what is done again, what was found, the worst last; and nothing that a process said before it was lost.
 func TestStatusScreen(t *testing.T) {
 	now := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
 	f := app.Fleet{
 		Group: "invalidator",
 		Processes: []app.Process{
-			{ID: "w-1", Role: "worker", At: now, Started: now.Add(-time.Hour), Version: "v1", Mappings: app.ProcessMappings{Fingerprint: "aa", Since: now}},
-			{ID: "w-2", Role: "worker", At: now, Started: now.Add(-time.Hour), Version: "v1", Mappings: app.ProcessMappings{Fingerprint: "aa", Since: now}, Lost: true},
+			{ID: "w-1", Role: "worker", At: now, Started: now.Add(-time.Hour), Version: "v1", Mappings: app.ProcessMappings{Fingerprint: "aa", Since: now},
+				Off: []app.NodeOff{{Node: "a:1", Since: now.Add(-time.Minute), Why: "it is silent"}}, Paying: []app.PassNow{{Topic: "shop.users", Partition: 1, Whose: "node b:1", From: 3, To: 9}}},
+			{ID: "w-2", Role: "worker", At: now, Started: now.Add(-time.Hour), Version: "v1", Mappings: app.ProcessMappings{Fingerprint: "aa", Since: now}, Lost: true,
+				Off: []app.NodeOff{{Node: "c:1", Since: now}}, Paying: []app.PassNow{{Topic: "shop.users", Whose: "node c:1"}}},
 		},
 		Owing: []app.Owing{{Owes: "node", Name: "a:1", Partitions: 3, Records: 4711, Since: now.Add(-time.Minute)}, {Owes: "epoch", Name: "7-8", Partitions: 3}, {Owes: "replay", Name: "r1", Partitions: 3}},
 		Lags: []app.PartitionLag{
@@ -60,6 +62,12 @@ shop.items             1      500    <10s      500  0             shop
 ID         STATE    DONE  LEFT     KEYS  ASKED  BY        WHY
 epoch/7-8  running   75%    1s    1,000  3s     the ring
 f1         paused      -     -  123,456  1h     ann@ops   the load is above its limit
+
+NODE OFF  FOR WORKER  SINCE  WHY
+a:1       w-1            1m  it is silent
+
+PASS PAYS  BY WORKER  PARTITION     FROM  TO
+node b:1   w-1        shop.users/1     3   9
 
 note: fleet: a change is on its way
 warning: node a:1: it is off
