@@ -20,8 +20,8 @@ import (
 
 const (
 	replayShards = 64
-	zoneShards   = 21     // of them, a third: what one zone holds the primaries of
-	liveRate     = 5_000  // changes a second that come meanwhile: more of them keep two cores busy with 128 nodes alone
+	zoneShards   = 21    // of them, a third: what one zone holds the primaries of
+	liveRate     = 5_000 // changes a second that come meanwhile: more of them keep two cores busy with 128 nodes alone
 
 	// replayLog is how many records the log has when the ring record is written: 30 s of 20,000 a second. All but those of the last liveBefore are produced and worked off
 	// as fast as that goes. That stands for 30 s, since a replay takes in what the journal says was issued in its window, however fast it was.
