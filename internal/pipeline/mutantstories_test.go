@@ -9,23 +9,23 @@ import (
 	"testing"
 )
 
-// storyMutants are the mutants that a story of test/stories catches, by name, and the story.
+// storyMutants are the mutants that a story of test/stories catches, by name, and the story. What alone cannot do harm in a story of a few sentences (secondfail: what a pass
+// withholds lowers the debt again) is left to TestModel.
 var storyMutants = []struct{ mutant, story string }{
 	{"nosecond", "late-fill"},
 	{"tworounds", "third-round"},
 	{"lateonce", "late-change-is-carried"},
-	{"debtnext", "node-frozen"},
+	{"debtnext", "second-delete-is-lost"},
 	{"earlycommit", "answers-held"},
 	{"nodeonly", "debt-is-paid-on-every-copy"},
 	{"afteronly", "row-moves"},
 	{"nodebts", "debt-outlives-its-owner"},
-	{"secondfail", "fails-again"},
 	{"firstround", "killed-between-rounds-of-a-pass"},
 	{"passsettle", "pass-has-two-rounds"},
 	{"transfer", "pass-meets-another-node-off"},
 	{"replica", "replica-overtaken"},
 	{"jsecond", "replica-overtaken"},
-	{"hotstate", "hot-copies"},
+	{"hotstate", "hot-copies-seen-late"},
 	{"hotoff", "hot-copies"},
 	{"nopromo", "promotion"},
 	{"nomoves", "record-seen-late"},
@@ -51,7 +51,7 @@ var moreMutants = []mutant{
 	}},
 }
 
-// Every broken rule is told by its story. go test -tags mutants -run TestStoriesCatchMutants ./internal/pipeline
+// Each of these broken rules is caught by its story. go test -tags mutants -run TestStoriesCatchMutants ./internal/pipeline
 func TestStoriesCatchMutants(t *testing.T) {
 	by := map[string]*mutant{}
 	for _, list := range [][]mutant{mutants, moreMutants} {
