@@ -129,8 +129,12 @@ func (w *Work) told(parts []replay.Progress) {
 	}
 	said := time.Time{}
 	for _, p := range parts {
-		if !p.Done && !p.At.Before(said) {
+		switch {
+		case p.At.Before(said):
+		case !p.Done:
 			w.Why, said = p.Waits, p.At
+		case w.Kind == KindFlush: // one process conducts all of it: it has gone on since
+			w.Why, said = "", p.At
 		}
 		w.Keys, w.Copies, w.Kept, w.Owed, w.Lost = w.Keys+p.Keys, w.Copies+p.Copies, w.Kept+p.Kept, w.Owed+p.Owed, w.Lost+p.Lost
 		w.Last = maxTime(w.Last, p.At)

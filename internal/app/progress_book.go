@@ -18,7 +18,7 @@ type works struct {
 	rates  map[string]replay.Owed // of nodes: what was said last, by group and node
 	unread int                    // records that this version cannot read
 
-	nodes func(replay.Target) int // how many nodes a flush goes to; nil, or 0: not known
+	nodes func(*replay.Job) int // how many nodes a flush goes to; nil, or 0: not known
 }
 
 // oneWork is what is known of an id.
@@ -217,7 +217,10 @@ func (b *works) end(w *Work, of *oneWork, now time.Time) {
 	}
 	if r := of.result; r != nil {
 		w.Why, w.Ended = r.Error, r.At
-		w.Keys, w.Copies, w.Kept, w.Owed, w.Lost, w.Takes = r.Keys, r.Copies, r.Kept, r.Owed, r.Lost, r.Seconds
+		if of.cancel == nil { // else what was done until then was told part by part
+			w.Keys, w.Copies, w.Kept, w.Owed, w.Lost = r.Keys, r.Copies, r.Kept, r.Owed, r.Lost
+		}
+		w.Takes = r.Seconds
 	}
 	switch w.State {
 	case WorkRefused:
@@ -247,7 +250,7 @@ func (b *works) nodesOf(j *replay.Job) int {
 	if b.nodes == nil {
 		return 0
 	}
-	return b.nodes(j.Scope)
+	return b.nodes(j)
 }
 
 // partsDone are the parts of the round that was begun last, and how many it has on all nodes together. A node goes through its parts in order, and tells of none that

@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"invalidator/internal/changelog"
-	"invalidator/internal/control"
 	"invalidator/mapping"
 	"invalidator/replay"
 	"invalidator/sink/registry"
@@ -80,21 +79,39 @@ type worksReader struct {
 	works           *works
 }
 
-// flushNodes says how many nodes a flush goes to, under the ring records that count; 0 where that is not known.
-func flushNodes(view *registry.View) func(replay.Target) int {
-	none, _ := mapping.NewSet(nil)
-	rings := control.KnownOf(view, none)
-	return func(t replay.Target) int {
-		switch {
+// flushNodes says how many nodes a flush goes to, under the ring record in force when its job began, and later ones; 0 where that is not known.
+func flushNodes(view *registry.View) func(*replay.Job) int {
+	return func(j *replay.Job) int {
+		switch t := j.Scope; {
 		case t.Node != "":
 			return 1
 		case t.Shard != "":
-			return len(rings.Shards[t.Shard])
+			return len(nodesSince(view, t.Shard, j.Epoch))
 		case t.Pool != "":
-			return len(rings.Nodes)
+			return len(view.Topology.Nodes())
 		}
 		return 0 // which nodes gained keys is not known here
 	}
+}
+
+// nodesSince are a shard's nodes under the records from an epoch on.
+func nodesSince(view *registry.View, shard string, epoch int64) map[string]bool {
+	nodes := map[string]bool{}
+	records, _ := view.Between(epoch, view.Topology.Epoch())
+	for _, r := range records {
+		shards := r.Shards
+		if r.Previous != nil {
+			shards = slices.Concat(shards, r.Previous.Shards)
+		}
+		for _, s := range shards {
+			if s.ID == shard {
+				for _, node := range nodesOf(&s) {
+					nodes[node] = true
+				}
+			}
+		}
+	}
+	return nodes
 }
 
 // readWorks begins with all of the control topic, and with what of the status topic was appended since a time; zero: all. Of what was asked for before that it knows how it ended.

@@ -14,6 +14,8 @@ import (
 
 	"invalidator/internal/changelog"
 	"invalidator/replay"
+	"invalidator/sink"
+	"invalidator/sink/registry"
 )
 
 // toldOf is what the topics say in a test: records of both, in their order.
@@ -147,8 +149,8 @@ func TestTheProgressOfAFlush(t *testing.T) {
 	}
 	b := toldOf(t, at, first, second, job, part(0, 1, "a:1", 10, "", true), part(2, 1, "a:1", 10, "", true), part(3, 1, "a:1", 5, "", true), part(1, 1, "b:1", 2, "", true),
 		part(2, 1, "b:1", 1, "the load of 500000 is above 400000", false))
-	b.nodes = func(t replay.Target) int {
-		if t.Pool != "feed" {
+	b.nodes = func(j *replay.Job) int {
+		if j.Scope.Pool != "feed" {
 			return 0
 		}
 		return 3
@@ -165,7 +167,7 @@ func TestTheProgressOfAFlush(t *testing.T) {
 	if err == nil {
 		err = b.status([]changelog.Record{{Value: value}})
 	}
-	if w, _ := b.find("f1", at); err != nil || w.Round != 2 || w.Done != 1 || w.All != 12 {
+	if w, _ := b.find("f1", at); err != nil || w.Round != 2 || w.Done != 1 || w.All != 12 || w.Why != "" {
 		t.Errorf("in the second round: %+v, %v", w, err)
 	}
 	b.nodes = nil
@@ -180,6 +182,53 @@ func TestTheProgressOfAFlush(t *testing.T) {
 	}
 	if w, _ := b.find("f1", at); w.State != WorkRunning {
 		t.Errorf("a request ends with a result of its own, and is %s", w.State)
+	}
+}
+
+// What a flush did before it was cancelled is told: its result knows nothing of it.
+func TestACancelledFlushTellsWhatItDid(t *testing.T) {
+	at := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
+	asked := flushOf(replay.Target{Pool: "feed"}, replay.Options{})
+	asked.ID = "f0"
+	b := toldOf(t, at, asked, replay.Job{ID: "f0", At: at, Scope: asked.Target, Answers: []string{"f0"}, Epoch: 7, Limit: 1, Parts: 4},
+		replay.Progress{ID: "f0", At: at, Worker: "w", Part: &replay.Part{N: 0, Of: 4}, Node: "a:1", Round: 1, Epoch: 7, Keys: 10, Copies: 20, Done: true},
+		replay.Request{ID: "c0", At: at, By: "bob", Action: replay.Cancel, Of: "f0"},
+		replay.Result{ID: "f0", At: at, Worker: "w", Error: "cancelled by bob"})
+	if w, err := b.find("f0", at); err != nil || w.State != WorkCancelled || w.Keys != 10 || w.Copies != 20 || w.CancelledBy != "bob" {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+// A promotion's flush goes to the nodes that its shard has since then.
+func TestFlushNodes(t *testing.T) {
+	record := func(epoch int64, primary string, replicas ...string) *sink.Record {
+		r := &sink.Record{Epoch: epoch, Kind: sink.KindPoints160, Shards: []sink.Shard{{ID: "s0", Weight: 1, Primary: sink.Node{Addr: primary}}, {ID: "s1", Weight: 1, Primary: sink.Node{Addr: "z:1"}}}}
+		for _, addr := range replicas {
+			r.Shards[0].Replicas = append(r.Shards[0].Replicas, sink.Replica{Addr: addr})
+		}
+		return r
+	}
+	records := []*sink.Record{record(6, "a:1", "b:1"), record(7, "b:1", "c:1"), record(8, "b:1", "d:1")}
+	topology, err := sink.NewTopology(records[2], records[:2]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := &registry.View{Topology: topology}
+	for _, r := range records {
+		view.Sights = append(view.Sights, registry.Sight{Record: r})
+	}
+	nodes := flushNodes(view)
+	for _, tc := range []struct {
+		target replay.Target
+		epoch  int64
+		want   int
+	}{
+		{replay.Target{Pool: "feed", Shard: "s0"}, 8, 2}, {replay.Target{Pool: "feed", Shard: "s0"}, 7, 3}, {replay.Target{Pool: "feed", Shard: "s0"}, 6, 4},
+		{replay.Target{Pool: "feed"}, 8, 5}, {replay.Target{Node: "a:1"}, 8, 1}, {replay.Target{Gained: 7}, 8, 0},
+	} {
+		if got := nodes(&replay.Job{Scope: tc.target, Epoch: tc.epoch}); got != tc.want {
+			t.Errorf("%+v since epoch %d: %d nodes, want %d", tc.target, tc.epoch, got, tc.want)
+		}
 	}
 }
 
