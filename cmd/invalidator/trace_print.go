@@ -174,7 +174,7 @@ func changeEntries(number string, c *app.TraceChange) (all []traceEntry) {
 	for _, x := range c.Issued {
 		e := traceEntry{at: x.From, to: x.To, after: c.Written, kind: "issued", text: fmt.Sprintf("%s in lane %s, under ring record %d and mappings %s", number, x.Lane, x.Epoch, x.Mappings)}
 		switch {
-		case c.State == app.TraceMissed:
+		case c.State == app.TraceMissed, !c.Redone.IsZero() && !x.Maybe:
 			e.kind, e.text = "passed", e.text+": without this key"
 		case x.Maybe:
 			e.kind, e.text = "again", e.text+": a pass went over it"

@@ -68,8 +68,9 @@ type tracer struct {
 	claims bool // a mapping file claims the pool
 	parts  []*tracePart
 	places tracePlaces
-	downs  []TraceLate   // nodes with copies that owed, as the status topic said it
-	plans  []replay.Plan // of replays by hand that take the key in
+	downs  []TraceLate          // nodes with copies that owed, as the status topic said it
+	plans  []replay.Plan        // of replays by hand that take the key in
+	redone map[string]time.Time // when those of them were done that did all, by id
 	out    *Trace
 
 	done atomic.Int64 // offsets that were read
@@ -86,7 +87,7 @@ type tracer struct {
 
 func newTracer(c *config.Config, kafka changelog.Options, q TraceQuery, now time.Time) *tracer {
 	t := &tracer{config: c, kafka: kafka, names: changelog.NamesFor(c.Kafka.TopicPrefix), q: q, until: q.Until, base: q.Key,
-		unread: map[string]*tally{}, begins: map[string]*logBegin{}, before: map[string]*tally{}, deaf: map[string]bool{}}
+		unread: map[string]*tally{}, begins: map[string]*logBegin{}, before: map[string]*tally{}, deaf: map[string]bool{}, redone: map[string]time.Time{}}
 	if t.until.IsZero() || t.until.After(now) {
 		t.until = now
 	}

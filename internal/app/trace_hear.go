@@ -309,6 +309,9 @@ func (h *hearing) tell() {
 		}
 		switch {
 		case a.result != nil:
+			if a.result.Clean && a.plan != nil && !a.plan.DryRun {
+				t.redone[id] = a.result.At
+			}
 			t.touch(TraceTouch{At: a.result.At, Kind: kind, ID: id, What: resultText(kind, whose, a.result)})
 		case !a.first.IsZero():
 			end := "not done yet"

@@ -293,7 +293,10 @@ func (t *tracer) stateOf(c *TraceChange, lines []traceLine) TraceState {
 	case t.parks(c):
 		return TraceParks
 	case t.missed(c, lines):
-		return TraceMissed
+		if c.Redone = t.doneAgain(c).UTC(); c.Redone.IsZero() {
+			return TraceMissed
+		}
+		return TraceLater
 	case !c.Finished:
 		return TraceWaits
 	case len(c.Owed) > 0:
@@ -302,6 +305,20 @@ func (t *tracer) stateOf(c *TraceChange, lines []traceLine) TraceState {
 		return TraceLater
 	}
 	return TraceDeleted
+}
+
+// doneAgain is when the first replay was done that went over the change under mappings which give the key; zero: none has.
+func (t *tracer) doneAgain(c *TraceChange) (first time.Time) {
+	for _, id := range c.Replays {
+		at, done := t.redone[id]
+		gave := slices.ContainsFunc(c.Issued, func(x TraceIssue) bool {
+			return x.Maybe && !x.From.After(at) && slices.ContainsFunc(c.By, func(b TraceTemplate) bool { return !b.Shadow && slices.Contains(b.Mappings, x.Mappings) })
+		})
+		if done && gave && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
 }
 
 // missed reports whether the mappings in force when the change was taken gave no such key. Where one of those is not to be had, nobody knows.

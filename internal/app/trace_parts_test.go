@@ -325,6 +325,40 @@ func TestTraceOfATopicMadeAgain(t *testing.T) {
 	}
 }
 
+// What the mappings in force did not give is missed until a replay has gone over it under some that do.
+func TestTraceOfAMendedMapping(t *testing.T) {
+	at := time.Date(2026, 11, 30, 14, 0, 0, 0, time.UTC)
+	live := traceLine{from: at, JournalLine: pipeline.JournalLine{Mappings: "broken", Lanes: []pipeline.LaneSpan{{Lane: sink.Live, Lowest: 5, Highest: 5}}}}
+	for _, x := range []struct {
+		name   string
+		pass   string // the mappings under which a pass went over it
+		redone map[string]time.Time
+		want   TraceState
+	}{
+		{"no replay", "", nil, TraceMissed},
+		{"a replay that is not done", "mended", nil, TraceMissed},
+		{"a replay under mappings that give it no more", "broken", map[string]time.Time{"r": at.Add(time.Hour)}, TraceMissed},
+		{"a replay before the pass", "mended", map[string]time.Time{"r": at.Add(time.Minute)}, TraceMissed},
+		{"a replay under the mended ones", "mended", map[string]time.Time{"r": at.Add(time.Hour)}, TraceLater},
+	} {
+		tr := &tracer{redone: x.redone, places: tracePlaces{texts: []string{"user:1"}}, state: &traceState{}, sets: &traceSets{by: map[string]*mapping.Set{"broken": {}}}}
+		c := &TraceChange{
+			Offset: 5, Committed: at, Finished: true, Replays: []string{"r"}, By: []TraceTemplate{{Team: "t", Mapping: "m", Mappings: []string{"mended"}}},
+			Issued: []TraceIssue{{Lane: "live", From: at, To: at.Add(time.Second), Mappings: "broken"}},
+		}
+		if x.pass != "" {
+			c.Issued = append(c.Issued, TraceIssue{Lane: "debts", From: at.Add(30 * time.Minute), Mappings: x.pass, Maybe: true})
+		}
+		c.State = tr.stateOf(c, []traceLine{live})
+		if c.State != x.want {
+			t.Errorf("%s: %s, want %s", x.name, c.State, x.want)
+		}
+		if text := tr.verdictOf(c.State, []*TraceChange{c}); x.want == TraceLater && !strings.Contains(text, "deleted by a replay that was done at 15:00:00") {
+			t.Errorf("%s: %q", x.name, text)
+		}
+	}
+}
+
 // A replay takes in what its target means and its window has.
 func TestTraceKnowsWhichReplaysConcernAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

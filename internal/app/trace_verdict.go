@@ -136,6 +136,9 @@ func (c *TraceChange) lateness() time.Duration {
 	if first := c.first(); first != nil {
 		last = first.To
 	}
+	if c.Redone.After(last) {
+		last = c.Redone
+	}
 	for _, l := range c.Late {
 		if l.Paid.After(last) {
 			last = l.Paid
@@ -146,7 +149,9 @@ func (c *TraceChange) lateness() time.Duration {
 
 func (c *TraceChange) lateText() string {
 	var texts []string
-	if first := c.first(); first != nil && first.From.Sub(c.when()) > traceSlow {
+	if first := c.first(); !c.Redone.IsZero() {
+		texts = append(texts, fmt.Sprintf("committed at %s under mappings that did not give the key, and deleted by a replay that was done at %s", clock(c.when()), clock(c.Redone)))
+	} else if first != nil && first.From.Sub(c.when()) > traceSlow {
 		texts = append(texts, fmt.Sprintf("committed at %s, written to the log at %s, issued %s", clock(c.when()), clock(c.Written), between(first.From, first.To)))
 	} else {
 		texts = append(texts, "committed at "+clock(c.when()))
