@@ -193,8 +193,18 @@ func roundBegan(t *testing.T, worker *harness.Process) time.Time {
 	return time.Time{}
 }
 
-// dumpAndDiscard is how long a node takes to dump its keys to who throws them away, and how many they are.
+// dumpAndDiscard is how long a node takes to dump its keys to who throws them away, and how many they are. It waits until the node's crawler is done with what it does for the
+// node itself, which is more after a flush.
 func dumpAndDiscard(t *testing.T, node *harness.Node) (took time.Duration, keys int) {
+	t.Helper()
+	harness.Await(t, "the crawler of "+node.Addr+" to be at rest", func() (ok bool, state string) {
+		took, keys, ok = tryDump(t, node)
+		return ok, "it is busy"
+	})
+	return took, keys
+}
+
+func tryDump(t *testing.T, node *harness.Node) (took time.Duration, keys int, ok bool) {
 	t.Helper()
 	c, err := net.Dial("tcp", node.Addr)
 	if err != nil {
@@ -216,9 +226,12 @@ func dumpAndDiscard(t *testing.T, node *harness.Node) (took time.Duration, keys 
 			t.Fatalf("reading a dump: %v", err)
 		}
 		got := buf[:kept+n]
+		if keys == 0 && bytes.HasPrefix(got, []byte("BUSY")) {
+			return 0, 0, false
+		}
 		keys += bytes.Count(got[kept:], []byte("\n"))
 		if bytes.HasSuffix(got, []byte(mark)) {
-			return time.Since(began), keys - 1
+			return time.Since(began), keys - 1, true
 		}
 		kept = copy(buf, got[max(0, len(got)-len(mark)):])
 	}
