@@ -102,6 +102,7 @@ func (f *Feed) Run(ctx context.Context) error {
 			return err
 		}
 		running.Store(run)
+		self.wrong = run.Findings
 		defer self.start(ctx)()
 		return run.Run(ctx)
 	})

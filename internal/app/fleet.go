@@ -40,6 +40,7 @@ type Process struct {
 	Ring     *registryRecord `json:"ring,omitempty"`   // a worker's
 	Off      []NodeOff       `json:"off,omitempty"`    // a worker's: the nodes that are off its live path
 	Paying   []PassNow       `json:"paying,omitempty"` // a worker's: the passes over the log that it runs
+	Wrong    []string        `json:"wrong,omitempty"`  // a feeder's: what a person must act on, but for gaps
 }
 
 // ProcessMappings are the mapping files that a process has in force.
@@ -288,7 +289,7 @@ func fleetOf(group string, all, before map[string]spoken, now time.Time) Fleet {
 		m := r.Mappings
 		f.Processes = append(f.Processes, Process{
 			ID: id, Role: r.Role, Host: r.Host, Version: r.Version, Started: r.Started, At: r.At, Lost: silent > processLost,
-			Mappings: ProcessMappings{m.Fingerprint, m.Since, append([]string{}, m.Failing...), append([]string{}, m.Recalled...)}, Ring: r.Ring, Off: r.Off, Paying: r.Paying,
+			Mappings: ProcessMappings{m.Fingerprint, m.Since, append([]string{}, m.Failing...), append([]string{}, m.Recalled...)}, Ring: r.Ring, Off: r.Off, Paying: r.Paying, Wrong: r.Wrong,
 		})
 	}
 	slices.SortStableFunc(f.Processes, func(a, b Process) int { return strings.Compare(b.Role, a.Role) })
@@ -320,6 +321,9 @@ func (f *Fleet) judge() {
 			continue
 		}
 		worker = worker || p.Role == roleWorker
+		for _, what := range p.Wrong {
+			f.fail(p.name(), what)
+		}
 		for _, file := range p.Mappings.Failing {
 			instead := "its last good form is, or nothing"
 			if slices.Contains(p.Mappings.Recalled, file) {

@@ -21,13 +21,13 @@ import (
 type member struct {
 	id, role, group, fingerprint string
 	silent, inForce              time.Duration
-	failing, recalled            []string
+	failing, recalled, wrong     []string
 }
 
 func (m member) record(now time.Time) processRecord {
 	at := now.Add(-m.silent)
 	return processRecord{V: 1, Role: m.role, Host: "h", Group: m.group, Started: at.Add(-time.Hour), At: at,
-		Mappings: mappingsRecord{m.fingerprint, at.Add(-m.inForce), m.failing, m.recalled}}
+		Mappings: mappingsRecord{m.fingerprint, at.Add(-m.inForce), m.failing, m.recalled}, Wrong: m.wrong}
 }
 
 // Each process is shown as it said it was; two sets of mappings, a process that fell silent, a file that fails and a fleet without a
@@ -59,6 +59,8 @@ func TestFleet(t *testing.T) {
 		{"files that fail", []member{{id: "w-1", role: "worker", fingerprint: "aa", failing: []string{"a.yaml", "b.yaml"}, recalled: []string{"b.yaml"}}},
 			[]string{"w-1", "error: worker w-1: a.yaml is not in force as it stands now: its last good form is, or nothing",
 				"error: worker w-1: b.yaml is not in force as it stands now: its last good form is, as the state topic had it"}},
+		{"a source that stands", []member{{id: "w-1", role: "worker", fingerprint: "aa"}, {id: "f-1", role: "feeder", fingerprint: "aa", wrong: []string{"source shop: access denied"}}},
+			[]string{"w-1", "f-1", "error: feeder f-1: source shop: access denied"}},
 		{"no worker", []member{{id: "f-1", role: "feeder", fingerprint: "aa"}}, []string{"f-1", "error: fleet fleet: no worker runs"}},
 		{"the worker is lost", []member{{id: "w-1", role: "worker", fingerprint: "aa", silent: time.Minute}},
 			[]string{"w-1!", "error: worker w-1: lost", "error: fleet fleet: no worker runs"}},

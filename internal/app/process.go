@@ -42,6 +42,7 @@ type processRecord struct {
 	Ring     *registryRecord `json:"ring,omitempty"`   // a worker's
 	Off      []NodeOff       `json:"off,omitempty"`    // a worker's: the nodes that are off its live path
 	Paying   []PassNow       `json:"paying,omitempty"` // a worker's: the passes that run, at most maxPasses
+	Wrong    []string        `json:"wrong,omitempty"`  // a feeder's: what a person must act on, but for gaps
 }
 
 // maxPasses bounds the passes of one process's record.
@@ -85,6 +86,7 @@ type process struct {
 	view     func() *registry.View // nil: this process has no ring
 	off      func() []NodeOff      // nil: it has no nodes
 	paying   func() []PassNow      // nil: it pays nothing
+	wrong    func() []string       // nil: it leads no source
 	log      *slog.Logger
 
 	name    string // of this process, to people: processName's
@@ -156,6 +158,9 @@ func (p *process) write(ctx context.Context) error {
 	}
 	if p.paying != nil {
 		r.Paying = p.paying()
+	}
+	if p.wrong != nil {
+		r.Wrong = p.wrong()
 	}
 	value, err := json.Marshal(r)
 	if err != nil {

@@ -82,7 +82,7 @@ type TraceChange struct {
 	Late     []TraceLate     `json:"late,omitempty"`
 	Parked   []TraceParked   `json:"parked,omitempty"`
 	Replays  []string        `json:"replays,omitempty"` // ids of those whose plan has its offset
-	Redone   time.Time       `json:"redone,omitzero"`  // the mappings that were in force did not give the key: when a replay was done under some that do
+	Redone   time.Time       `json:"redone,omitzero"`   // the mappings that were in force did not give the key: when a replay was done under some that do
 	State    TraceState      `json:"state"`
 }
 

@@ -141,6 +141,13 @@ func (f *Feed) Health() []string {
 	var all []string
 	for _, s := range f.sources {
 		all = append(all, s.gaps.all()...)
+	}
+	return append(all, f.Findings()...)
+}
+
+// Findings are what of Health is no gap, which stands on the state topic.
+func (f *Feed) Findings() (all []string) {
+	for _, s := range f.sources {
 		all = append(all, s.findings.all()...)
 	}
 	return all

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -109,7 +110,7 @@ func (s *source) report(err error, last time.Duration) time.Duration {
 	first, most, state, level := retryFirst, retryMost, float64(stateWaiting), slog.LevelWarn
 	if standing(err) {
 		first, most, state, level = standFirst, standMost, stateStanding, slog.LevelError
-		s.findings.set(aboutRun, err.Error())
+		s.findings.set(aboutRun, fmt.Sprintf("source %s stands: %v", s.Name, err))
 	}
 	s.metrics.state.Set(state)
 	wait := min(max(first, 2*last), most)
