@@ -27,18 +27,20 @@ func firstOf(part int) rank { return rank(part) << 32 }
 
 func (r rank) part() int { return int(r >> 32) }
 
-// arenaSize is how much memory candidates take: a million of them, of 24 bytes.
+// arenaSize is how much memory candidates take: a million of them, of 24 bytes beside the name of their pool.
 const arenaSize = 32 << 20
 
 // candidates are what of one dump may be deleted, in one piece of memory that the collector does not see: of the ranks from a given one on the lowest that fit. Where there is no
 // room the highest parts are dropped whole, about a quarter of all; where there is but one, its higher half. It is one goroutine's.
 type candidates struct {
 	free  func()
-	arena []byte  // entries: link, length, CAS value, text
+	arena []byte  // entries: link, length, CAS value, text behind the head
 	parts []chain // of the entries, by part
 
 	mark       uint64
-	from, upto rank // what is wanted; upto is included, and falls where there is no room
+	head       []byte // that every text begins with
+	text       []byte // head and the text of the entry that was read last
+	from, upto rank   // what is wanted; upto is included, and falls where there is no room
 
 	lowest, highest rank // of what is there
 }
@@ -67,9 +69,10 @@ func (c *candidates) close() {
 	c.free()
 }
 
-// reset forgets all. Wanted are ranks from the given one up to the last of the parts; their CAS values are mostly a little below the mark.
-func (c *candidates) reset(from rank, parts int, mark uint64) {
+// reset forgets all. Wanted are ranks from the given one up to the last of the parts, of texts that all begin with head; their CAS values are mostly a little below the mark.
+func (c *candidates) reset(from rank, parts int, mark uint64, head []byte) {
 	c.arena, c.parts, c.mark = c.arena[:0], make([]chain, parts), mark
+	c.head, c.text = head, append(c.text[:0], head...)
 	c.from, c.upto = from, firstOf(parts)-1
 	c.lowest, c.highest = math.MaxUint64, 0
 }
@@ -84,10 +87,10 @@ func (c *candidates) add(r rank, cas uint64, wire []byte) {
 			return
 		}
 	}
-	at := len(c.arena)
-	c.arena = append(c.arena, 0, 0, 0, 0, byte(len(wire)))
+	at, rest := len(c.arena), wire[len(c.head):]
+	c.arena = append(c.arena, 0, 0, 0, 0, byte(len(rest)))
 	c.arena = binary.AppendUvarint(c.arena, c.mark-cas) // modulo 2^64, as it is read
-	c.arena = append(c.arena, wire...)
+	c.arena = append(c.arena, rest...)
 	c.link(at, r)
 }
 
@@ -140,15 +143,16 @@ func (c *candidates) drop() {
 // candidate is one copy that may be deleted.
 type candidate struct {
 	cas  uint64
-	wire []byte // good until the next reset, or add
+	wire []byte // good until the next is read
 }
 
 // at reads the entry there. next is where the one behind it lies.
 func (c *candidates) at(at int) (one candidate, next int) {
 	below, n := binary.Uvarint(c.arena[at+entryHead:])
-	text := at + entryHead + n
-	next = text + int(c.arena[at+linkSize])
-	return candidate{c.mark - below, c.arena[text:next:next]}, next
+	rest := at + entryHead + n
+	next = rest + int(c.arena[at+linkSize])
+	c.text = append(c.text[:len(c.head)], c.arena[rest:next]...)
+	return candidate{c.mark - below, c.text}, next
 }
 
 // each goes through what is there of a part.

@@ -37,9 +37,10 @@ func TestCandidatesAreTheLowest(t *testing.T) {
 		mark := rapid.Uint64().Draw(t, "mark")
 		c := newCandidates(size)
 		defer c.close()
-		c.reset(0, parts, 7) // as it was used before
+		c.reset(0, parts, 7, []byte("be")) // as it was used before
 		c.add(1, 1, []byte("before"))
-		c.reset(from, parts, mark)
+		head := rapid.SampledFrom([]string{"", "u", "user:"}).Draw(t, "head")
+		c.reset(from, parts, mark, []byte(head))
 		all := map[string]uint64{}
 		for range n {
 			key := fmt.Sprintf("user:%d", rnd.Uint64()>>rnd.IntN(60))
@@ -102,7 +103,7 @@ func TestCandidatesAreTheLowest(t *testing.T) {
 func TestWhatIsOfOneRankIsNeverCut(t *testing.T) {
 	c := newCandidates(64)
 	defer c.close()
-	c.reset(0, 1, 10)
+	c.reset(0, 1, 10, nil)
 	for i := range 10 {
 		c.add(0, uint64(i), []byte("user:00000000"))
 	}
@@ -124,7 +125,7 @@ func TestAMillionCandidatesHaveRoom(t *testing.T) {
 	c := newCandidates(arenaSize)
 	defer c.close()
 	for _, parts := range []int{1, 32} {
-		c.reset(0, parts, mark)
+		c.reset(0, parts, mark, nil)
 		var key []byte
 		for i := range uint64(1_000_000) {
 			key = fmt.Appendf(key[:0], "feed:%019d", i)
@@ -151,7 +152,7 @@ func BenchmarkCandidates(b *testing.B) {
 	}
 	c := newCandidates(arenaSize)
 	defer c.close()
-	c.reset(0, 8, 1<<30)
+	c.reset(0, 8, 1<<30, nil)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
@@ -160,7 +161,7 @@ func BenchmarkCandidates(b *testing.B) {
 			c.add(r, uint64(i), key)
 		}
 		if i%(1<<19) == 1<<19-1 {
-			c.reset(0, 8, 1<<30)
+			c.reset(0, 8, 1<<30, nil)
 		}
 	}
 }

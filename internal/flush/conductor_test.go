@@ -379,7 +379,7 @@ func TestOrder(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	for _, slices := range []int{1, 30} {
 		inBubble(t, func(r *rig) {
-			r.o.Arena = 8 << 10 // some 300 keys
+			r.o.Arena = 4 << 10 // some 300 keys
 			r.nodes.fill("a:1", "old", keys("user", 3000)...)
 			r.ask("f1", replay.Target{Pool: "user"}, func(q *replay.Request) { q.Slices, q.Refill = slices, 1 })
 			r.start()

@@ -233,6 +233,14 @@ func (f *filter) has(wire []byte) bool {
 	return false
 }
 
+// head is what all texts begin with that pass.
+func (f *filter) head() []byte {
+	if f.all || len(f.heads) != 1 {
+		return nil
+	}
+	return f.heads[0]
+}
+
 // endsPool says whether a pool's name ends where rest begins: at a colon, at the key's end, or at the #n of a hot copy of such a key.
 func endsPool(rest []byte) bool {
 	switch {

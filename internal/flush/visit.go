@@ -196,7 +196,7 @@ func (v *visit) taker(seen *int) func(key []byte, cas uint64) {
 		v.term.found = newCandidates(v.o.Arena)
 	}
 	found, mark, parts := v.term.found, v.p.mark.cas, v.j.Parts
-	found.reset(v.p.next, parts, mark)
+	found.reset(v.p.next, parts, mark, filter.head())
 	return func(key []byte, cas uint64) {
 		*seen++
 		switch {
