@@ -34,6 +34,23 @@ func TestRoomBoundsWhatWaits(t *testing.T) {
 		if waited := time.Since(began); waited != roomWait {
 			t.Errorf("it waited %s for others that stand still, want %s", waited, roomWait)
 		}
+		began = time.Now()
+		worked, stop := context.WithCancel(t.Context())
+		worker := make(chan struct{})
+		go func() { // something is worked off, and as much comes
+			defer close(worker)
+			for worked.Err() == nil {
+				r.add(-1)
+				r.add(1)
+				time.Sleep(roomWait / 2)
+			}
+		}()
+		r.await(t.Context())
+		if waited := time.Since(began); waited != roomMost {
+			t.Errorf("it waited %s while others go on, want %s", waited, roomMost)
+		}
+		stop()
+		<-worker
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		r.await(ctx) // the end of ctx ends the wait
