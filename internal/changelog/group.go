@@ -253,6 +253,7 @@ func (g *Group) Run(ctx context.Context, c Consumer) error {
 		g.log.Warn("leaving the group; the brokers notice by themselves, and the next owner repeats a little", "error", err)
 	}
 	cl.Close()
+	cl.AllowRebalance() // a leave that the client's own, in Close, has overtaken may wait for that yet
 	return nil
 }
 
