@@ -224,6 +224,9 @@ func (s *stage) unrest() (why string, err error) {
 	if err != nil || n < s.logged {
 		return fmt.Sprintf("%d of %d are committed", n, s.logged), err
 	}
+	if !s.asks {
+		return "", nil
+	}
 	open, _, err := s.requests()
 	if len(open) > 0 && !dead { // a flush waits for a node that is dead until what that held has expired
 		why = fmt.Sprintf("requests are open: %v", open)

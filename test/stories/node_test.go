@@ -181,7 +181,7 @@ func (l *link) tick() {
 		late := slices.ContainsFunc(l.ops, func(o *op) bool { return o.Node == n.name && now.Sub(o.issued) > maxLag })
 		watched := !l.used[n.name].IsZero() && now.Sub(l.used[n.name]) < time.Minute
 		l.mu.Unlock()
-		answers := !l.cut[n.name] && !n.silent()
+		answers := l.whole(n) && !n.silent()
 		if answers {
 			delete(l.silent, n.name)
 		} else if l.silent[n.name].IsZero() {
@@ -196,10 +196,13 @@ func (l *link) tick() {
 	}
 }
 
+// whole reports whether what is sent comes to a node.
+func (l *link) whole(n *node) bool { return !l.cut[n.name] && !l.s.apart[n.name] }
+
 // move has a node do what it was sent, and answer.
 func (l *link) move(o *op) {
 	n := l.s.nodes[o.Node]
-	if l.cut[o.Node] || n.away() {
+	if !l.whole(n) || n.away() {
 		return
 	}
 	if !o.carried {

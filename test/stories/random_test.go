@@ -48,6 +48,7 @@ type author struct {
 	spared   map[string]bool // nodes that have no fault: they are promoted, or their copying is held back
 	fleet    []string        // workers
 	resized  int64           // the record with which a shard joined first; 0: none
+	killed   bool            // w1 has its fault
 	readers  int
 }
 
@@ -81,7 +82,8 @@ func write(seed uint64) string {
 		a.fleet = append(a.fleet, "w2")
 	}
 	blind := a.ring()
-	for range 1 + a.r.IntN(4) {
+	a.drama()
+	for range 1 + a.r.IntN(3) {
 		a.change()
 	}
 	a.workers(blind)
@@ -286,6 +288,64 @@ func (a *author) change() {
 	}
 }
 
+// drama has happen around a change what makes it hard: each alone is what may happen anyhow, and would seldom meet it.
+func (a *author) drama() {
+	t := a.between(time.Second, 6*time.Second)
+	r := a.reader()
+	node := pick(a, "a", "b")
+	switch kind := a.r.IntN(4); {
+	case kind < 2 && !a.spared[node]: // a node misses a change, for long or for a moment; whoever knows that is killed
+		a.spared[node] = true
+		long := a.between(3*time.Second, 16*time.Second)
+		if kind == 1 {
+			long = a.between(700*time.Millisecond, 1900*time.Millisecond)
+		}
+		a.at(t, "nobody reaches %s", node)
+		a.at(t, "x changes")
+		a.at(t+long, "everybody reaches %s", node)
+		if kind == 1 || a.oneIn(2) {
+			a.killed = true
+			u := t + a.between(long/2, long)
+			a.at(u, "w1 is killed")
+			a.at(u+a.between(100*time.Millisecond, 3*time.Second), "w3 starts")
+		}
+		if kind == 0 && a.oneIn(2) { // what is issued later hides how long ago that was
+			for u := t; u < t+long; u += 3 * time.Second {
+				a.at(u+time.Second, "y changes")
+			}
+		}
+	case kind == 2 && !a.spared["b"]: // a replica fails with a late fill, and without the delete behind it
+		a.spared["b"] = true
+		a.at(t-100*time.Millisecond, "%s reads x", r)
+		a.at(t, "nothing is copied to b")
+		a.at(t, "x changes")
+		t += a.between(1000*time.Millisecond, 1900*time.Millisecond)
+		a.at(t, "what was to be copied to b is lost")
+		a.at(t, "%s fills it", r)
+		t += a.between(time.Second, 4900*time.Millisecond)
+		a.at(t, "1 copy arrives at b")
+		a.at(t, "what was to be copied to b is lost")
+		a.at(t+step, "b freezes")
+		t += a.between(3*time.Second, 12*time.Second)
+		a.at(t, "b thaws")
+		a.at(t, "b is copied to again")
+	case kind == 3 && a.epoch == 1: // a primary dies with a delete that its replica never got
+		a.spared["a"], a.spared["b"] = true, true
+		a.at(t-100*time.Millisecond, "%s reads x", r)
+		a.at(t, "nothing is copied to b")
+		a.at(t, "x changes")
+		t += a.between(1000*time.Millisecond, 1900*time.Millisecond)
+		a.at(t, "what was to be copied to b is lost")
+		a.at(t, "%s fills it", r)
+		t += a.between(time.Second, 4900*time.Millisecond)
+		a.at(t, "1 copy arrives at b")
+		a.at(t, "a dies")
+		a.at(t+step, "b is copied to again")
+		a.shards["s0"] = []string{"b", a.take()}
+		a.record(t + a.between(0, 10*time.Second))
+	}
+}
+
 // workers have something happen to them.
 func (a *author) workers(blind bool) {
 	until := func(t, most time.Duration) time.Duration { return t + a.between(time.Second, most) }
@@ -295,6 +355,9 @@ func (a *author) workers(blind bool) {
 		a.at(until(t, 18*time.Second), "everybody sees again")
 	}
 	for _, w := range a.fleet {
+		if a.killed && w == "w1" {
+			continue
+		}
 		t := a.between(time.Second, 10*time.Second)
 		switch a.r.IntN(9) {
 		case 0:

@@ -48,6 +48,7 @@ type stage struct {
 	past       *changelog.Log
 	store      *changelog.StateStore
 	partitions int
+	asks       bool // workers follow the control topic, and one conducts flushes
 
 	rows    map[string]*row
 	rings   []*ring                    // by time
@@ -58,6 +59,7 @@ type stage struct {
 	nodes   map[string]*node           // of all records that will come
 	copying map[string][]copied        // by replica
 	held    map[string]bool            // replicas that get nothing for now
+	apart   map[string]bool            // nodes that no worker reaches
 	readers map[string]*reader
 	leases  int
 	workers map[string]*worker
@@ -136,7 +138,7 @@ mappings:
 // newStage makes a cluster, and what a story's text says of the world.
 func newStage(t *testing.T, text string) (*stage, error) {
 	s := &stage{t: t, began: time.Now(), partitions: 1, rows: map[string]*row{}, planned: map[int64]*ring{}, hot: []map[string]sink.HotEntry{{}}, nodes: map[string]*node{},
-		copying: map[string][]copied{}, held: map[string]bool{}, readers: map[string]*reader{}, workers: map[string]*worker{}}
+		copying: map[string][]copied{}, held: map[string]bool{}, apart: map[string]bool{}, readers: map[string]*reader{}, workers: map[string]*worker{}}
 	if err := sentences(text, s.foresee); err != nil {
 		return s, err
 	}
@@ -168,8 +170,13 @@ var (
 	recordForm     = regexp.MustCompile(`^record (\d+)(?:, written \S+ ago)?: (.+)$`)
 )
 
-// foresee takes in what has to be known before a story begins: the ring records that will come, and with them which keys its rows have.
+// asksForm are sentences of requests, or of what may make workers ask for a flush that counts.
+var asksForm = regexp.MustCompile(`^ask for | (?:is|was) (?:done|refused|asked for)\b|\bblind$|has no f`)
+
+// foresee takes in what has to be known before a story begins: the ring records that will come, and with them which keys its rows have; and whether anybody has to follow
+// the control topic, which costs as much as all else of a worker.
 func (s *stage) foresee(sentence string) error {
+	s.asks = s.asks || asksForm.MatchString(sentence)
 	if m := partitionsForm.FindStringSubmatch(sentence); m != nil {
 		s.partitions, _ = strconv.Atoi(m[1])
 	}
@@ -179,6 +186,7 @@ func (s *stage) foresee(sentence string) error {
 		if err != nil {
 			return err
 		}
+		s.asks = s.asks || epoch > 1 && s.planned[epoch-1] == nil // of a record that nobody saw
 		s.planned[epoch] = r
 		for _, shards := range []map[string][]string{r.shards, r.previous} {
 			for _, nodes := range shards {

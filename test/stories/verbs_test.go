@@ -54,6 +54,8 @@ var verbs = compile([]form[deed]{
 	{text: "everybody sees again", do: func(s *stage, _ []string) error { s.blind(false); return nil }},
 	{text: "WORKER is cut off from NODE", do: linked(func(l *link, n *node) { l.cut[n.name] = true })},
 	{text: "WORKER reaches NODE", do: linked(func(l *link, n *node) { delete(l.cut, n.name) })},
+	{text: "nobody reaches NODE", do: of(func(s *stage, n *node) { s.apart[n.name] = true })}, // no worker: its readers do
+	{text: "everybody reaches NODE", do: of(func(s *stage, n *node) { delete(s.apart, n.name) })},
 	{text: "WORKER has no room for NODE", do: linked((*link).full)}, // its queue is full: the node is off, and soon back
 	{text: "NODE is full", do: of(func(s *stage, n *node) { // for every worker
 		for _, w := range s.workers {
@@ -359,6 +361,7 @@ func (s *stage) calm() {
 		n.change(func() { n.mute = false })
 	}
 	clear(s.held)
+	clear(s.apart)
 	s.blind(false)
 	for _, w := range s.workers {
 		clear(w.link.cut)

@@ -122,11 +122,13 @@ func (w *worker) make(log *slog.Logger) error {
 		Options: kafka, Group: fleet, Starts: []changelog.Start{{Pattern: changelog.ChangeTopics("shop"), At: "earliest"}}, State: store, Names: names,
 		Readable: pipeline.Readable,
 		Room:     func(ctx context.Context) { w.gate.pass(ctx); w.pipe.AwaitRoom(ctx) },
-		Work:     func(owned []int32) { clerk.Claim(owned); conductor.Claim(owned) },
+	}
+	if w.s.asks {
+		o.Work = func(owned []int32) { clerk.Claim(owned); conductor.Claim(owned) }
+		w.parts = []func(context.Context){w.must(follower.Run), w.must(clerk.Run), conductor.Run, told.run}
 	}
 	o.Log = log
 	w.group = changelog.NewGroup(o)
-	w.parts = []func(context.Context){w.must(follower.Run), w.must(clerk.Run), conductor.Run, told.run}
 	return nil
 }
 
