@@ -127,14 +127,13 @@ func (w *Work) told(parts []replay.Progress) {
 	if w.Kind == KindFlush {
 		w.Unit = UnitParts
 	}
-	said := time.Time{}
+	var waits, done time.Time // when the newest part that waits, and one that is done, were told of
 	for _, p := range parts {
 		switch {
-		case p.At.Before(said):
-		case !p.Done:
-			w.Why, said = p.Waits, p.At
-		case w.Kind == KindFlush: // one process conducts all of it: it has gone on since
-			w.Why, said = "", p.At
+		case p.Done:
+			done = maxTime(done, p.At)
+		case !p.At.Before(waits):
+			w.Why, waits = p.Waits, p.At
 		}
 		w.Keys, w.Copies, w.Kept, w.Owed, w.Lost = w.Keys+p.Keys, w.Copies+p.Copies, w.Kept+p.Kept, w.Owed+p.Owed, w.Lost+p.Lost
 		w.Last = maxTime(w.Last, p.At)
@@ -146,6 +145,9 @@ func (w *Work) told(parts []replay.Progress) {
 				w.Done += p.Range.To - p.Offset
 			}
 		}
+	}
+	if w.Kind == KindFlush && done.After(waits) { // one process conducts all of it: it has gone on since
+		w.Why = ""
 	}
 	slices.Sort(w.Shards)
 	w.Shards = slices.Compact(w.Shards)

@@ -71,6 +71,7 @@ func TestWhatIsCommittedWhen(t *testing.T) {
 		}
 		g.c.change()
 		g.awaitState(t, `{"offset":6,"version":1}`)
+		g.await(t, "a commit of what is kept", func() bool { return g.commit(t).Metadata != first.Metadata })
 		second := g.commit(t)
 		if second.Metadata == first.Metadata || second.At != 6 || second.LeaderEpoch != first.LeaderEpoch || first.LeaderEpoch < 0 {
 			t.Errorf("committed %+v after %+v", second, first)
