@@ -35,6 +35,8 @@ type parts struct {
 	sight *sight
 	admin *kadm.Client
 
+	workers []*prometheus.Registry // their metrics
+
 	stop func()
 	fail context.CancelCauseFunc // a part that ends by itself ends the demo
 	wg   sync.WaitGroup
@@ -122,8 +124,9 @@ func (h toldHandler) Started(ctx context.Context, p cdc.Position) error {
 // work starts the workers and waits until they share all partitions. wrap may be nil.
 func (p *parts) work(ctx context.Context, wrap func(sink.Deleter) sink.Deleter) (shared int, err error) {
 	for i := range workers {
+		p.workers = append(p.workers, prometheus.NewRegistry())
 		w := &app.Worker{
-			Config: p.cfg, Log: p.log.With("part", fmt.Sprintf("worker %d", i+1)), Registry: prometheus.NewRegistry(),
+			Config: p.cfg, Log: p.log.With("part", fmt.Sprintf("worker %d", i+1)), Registry: p.workers[i],
 			Observer: p.sight.observe, Wrap: wrap,
 		}
 		p.part(ctx, fmt.Sprintf("worker %d", i+1), w.Run)
@@ -134,6 +137,31 @@ func (p *parts) work(ctx context.Context, wrap func(sink.Deleter) sink.Deleter) 
 		return state == "", err
 	}, func() string { return "the workers to share the partitions: " + state })
 	return shared, err
+}
+
+// actedOn waits until the workers are done with what a change of the ring or of the hot keys makes them delete again: what is filled then stays.
+func (p *parts) actedOn(ctx context.Context) error {
+	left := 0.0
+	return p.poll(ctx, func() (done bool, err error) {
+		known := 0
+		left = 0
+		for _, r := range p.workers {
+			families, err := r.Gather()
+			if err != nil {
+				return false, fmt.Errorf("reading a worker's metrics: %w", err)
+			}
+			for _, f := range families {
+				switch f.GetName() {
+				case "invalidator_worker_hot_keys", "invalidator_replay_partitions":
+					known++
+					for _, m := range f.GetMetric() {
+						left += m.GetGauge().GetValue()
+					}
+				}
+			}
+		}
+		return left == 0 && known == 2*len(p.workers), nil
+	}, func() string { return fmt.Sprintf("the workers to act on the ring and the hot keys in %v more partitions and keys", left) })
 }
 
 // shared is how many partitions of change topics the group has handed out; state says why that is not all yet.

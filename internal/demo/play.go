@@ -53,6 +53,9 @@ func (d *demo) play(ctx context.Context, nth int, s step) error {
 		if err := d.sight.settled(ctx, stepLimit, d.records); err != nil {
 			return fail("before it", err)
 		}
+		if err := d.parts.actedOn(ctx); err != nil {
+			return fail("before it", err)
+		}
 	}
 	for _, sc := range scenes {
 		if err := d.perform(ctx, sc); err != nil {

@@ -64,6 +64,7 @@ func (h *hotWork) want(v *hotWant, keys []string) {
 		}
 		t.next = append(t.next, v)
 	}
+	h.w.metrics.hotKeys.Set(float64(len(h.mu.tasks)))
 }
 
 // run serves one key until nobody wants it any more.
@@ -79,6 +80,7 @@ func (h *hotWork) run(ctx context.Context, key string, t *hotTask) {
 		t.next = nil
 		if len(served) == 0 {
 			delete(h.mu.tasks, key)
+			h.w.metrics.hotKeys.Set(float64(len(h.mu.tasks)))
 		}
 		h.mu.Unlock()
 		if len(served) == 0 || h.delete(ctx, key) != nil {

@@ -15,7 +15,7 @@ type metrics struct {
 	truncates, deferred                         *prometheus.CounterVec
 	again                                       *prometheus.CounterVec
 	lag                                         prometheus.Histogram
-	partitions, blind                           prometheus.Gauge
+	partitions, blind, hotKeys                  prometheus.Gauge
 	waiting, passes, storms                     *prometheus.GaugeVec
 }
 
@@ -56,6 +56,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions", Help: "Partitions that this worker owns."}),
 		blind: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_blind",
 			Help: "Partitions that take no records: the ring record and the hot keys that their last owner had are not in sight."}),
+		hotKeys: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "hot_keys",
+			Help: "Hot keys of the registry that came or changed, and whose copies are being deleted for that."}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_waiting",
 			Help: "Partitions that take no records: the schema registry of their source does not give the schema that the next one needs."}, []string{"source"}),
 	}
@@ -72,7 +74,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.truncates, m.deferred, m.again, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.wentBack, m.unclaimed} {
+		m.parked, m.truncates, m.deferred, m.again, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.hotKeys, m.wentBack, m.unclaimed} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken
