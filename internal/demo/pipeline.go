@@ -161,7 +161,9 @@ func (p *parts) actedOn(ctx context.Context) error {
 			}
 		}
 		return left == 0 && known == 2*len(p.workers), nil
-	}, func() string { return fmt.Sprintf("the workers to act on the ring and the hot keys in %v more partitions and keys", left) })
+	}, func() string {
+		return fmt.Sprintf("the workers to act on the ring and the hot keys in %v more partitions and keys", left)
+	})
 }
 
 // shared is how many partitions of change topics the group has handed out; state says why that is not all yet.

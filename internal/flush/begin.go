@@ -26,8 +26,8 @@ type awaited struct {
 	written time.Time
 }
 
-// canBegin leaves out of a group what has to wait, and says whether anything is left.
-func (t *term) canBegin(u *unit, now time.Time) (can bool, at time.Time) {
+// canBegin leaves out of a group what has to wait, and says whether anything is left. measured: the load of this moment is known.
+func (t *term) canBegin(u *unit, now time.Time, measured bool) (can bool, at time.Time) {
 	if until := t.awaits.written.Add(awaitPatience); t.awaits.job != "" && now.Before(until) {
 		return false, until
 	}
@@ -37,7 +37,6 @@ func (t *term) canBegin(u *unit, now time.Time) (can bool, at time.Time) {
 		}
 	}
 	epoch := t.o.View().Topology.Epoch()
-	_, measured := t.meter.limit()
 	u.group = slices.DeleteFunc(u.group, func(r *request) bool {
 		seen, wait := r.seen.Add(viewPatience), r.epoch() > epoch
 		if !wait && !r.DryRun && u.limit == "" && !measured {

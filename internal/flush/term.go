@@ -134,6 +134,7 @@ func (t *term) letGo() {
 
 // pick is what is to be done next, of all that can be; nil: nothing before at. A job that is visited goes on, but for what overtakes it.
 func (t *term) pick(now time.Time, working *visit) (next *unit, at time.Time) {
+	_, measured := t.meter.limit() // once, so that what goes first is not passed by between two looks
 	for _, u := range t.book.units() {
 		var can bool
 		var when time.Time
@@ -141,7 +142,7 @@ func (t *term) pick(now time.Time, working *visit) (next *unit, at time.Time) {
 		case working != nil && u.job == working.j:
 			can = true
 		case u.job == nil:
-			can, when = t.canBegin(&u, now)
+			can, when = t.canBegin(&u, now, measured)
 		default:
 			can, when = t.canStep(u.job, now)
 			can = can && (working == nil || t.overtakes(u.job, now, working))

@@ -130,13 +130,14 @@ func waitKind(why string) string { return why[:min(len(why), len("the load is"))
 // another says whether anything but a job could go on.
 func (t *term) another(j *job) bool {
 	now := time.Now()
+	_, measured := t.meter.limit()
 	for _, u := range t.book.units() {
 		if u.job == j {
 			continue
 		}
 		can := false
 		if u.job == nil {
-			can, _ = t.canBegin(&u, now)
+			can, _ = t.canBegin(&u, now, measured)
 		} else {
 			can, _ = t.canStep(u.job, now)
 		}

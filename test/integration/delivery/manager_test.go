@@ -366,6 +366,13 @@ func (m *manager) seeded() {
 	if m.seeder == nil {
 		return
 	}
+	for i := range m.record.Shards {
+		if s := &m.record.Shards[i]; s.ID == m.seeder.id {
+			for _, n := range m.c.nodesOf(s) {
+				n.Thaw() // who copies waits for it, and the plan, which would thaw it, for who copies
+			}
+		}
+	}
 	m.seeder.stop()
 	m.seeder = nil
 	m.publish(func(r *sink.Record) (why string, any bool) {
