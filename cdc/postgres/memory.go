@@ -155,7 +155,9 @@ func (m *memory) take(tables []tableInfo, before *memory, first bool) difference
 		if first || ok && was == now {
 			continue
 		}
-		if ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links || regrouped(was.Leaves, t)) {
+		switch {
+		case ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links || regrouped(was.Leaves, t)),
+			!ok && before.holds(now): // renamed to a name under which another may have stood that had left the publication
 			d.gone = append(d.gone, t.name())
 		}
 		listed := ok && was.OID == now.OID && was.Root == now.Root && was.Links == now.Links && was.Member == now.Member ||
