@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// A proxy's connection that was cut while something was written stays there for good.
-	goleak.VerifyTestMain(exit{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*NoopToxic).Pipe"))
+	goleak.VerifyTestMain(exit{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }
 
 type exit struct{ m *testing.M }
