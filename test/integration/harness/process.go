@@ -1,11 +1,11 @@
 package harness
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -162,8 +162,8 @@ func (p *Process) Log() string {
 // check fails the test on a data race, and shows the log's end where the test has failed.
 func (p *Process) check() {
 	log := p.Log()
-	if bytes.Contains([]byte(log), []byte("DATA RACE")) {
-		p.t.Errorf("%s: the race detector found a race", p.name)
+	if at := strings.Index(log, "DATA RACE"); at >= 0 {
+		p.t.Errorf("%s: the race detector found a race:\n%s", p.name, log[at:min(len(log), at+6000)])
 	}
 	if p.t.Failed() {
 		p.t.Logf("%s, the end of its log:\n%s", p.name, tail(log, 4000))
