@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"invalidator/internal/changelog"
@@ -254,9 +253,14 @@ func (ps *pass) records(ctx context.Context, rs []changelog.Record) error {
 	return ctx.Err()
 }
 
-// takes reports whether it pays a debt.
+// takes reports whether it pays a debt. It may be called from any goroutine: which debts they are does not change, while the pass counts in them.
 func (ps *pass) takes(id debtID) bool {
-	return slices.ContainsFunc(ps.taken, func(d debt) bool { return d.debtID == id })
+	for i := range ps.taken {
+		if ps.taken[i].debtID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // turn settles what was acknowledged, issues what is due and pays what is finished.
