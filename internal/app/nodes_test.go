@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"invalidator/sink/memcache"
 	"invalidator/sink/memcachetest"
 	"invalidator/sink/registry"
+	"invalidator/sink/registry/registrytest"
 )
 
 type told chan error
@@ -82,7 +82,7 @@ func gathered(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 func TestNodesThatNoViewNamesAreLetGo(t *testing.T) {
 	node, other := memcachetest.Start(t), memcachetest.Start(t)
 	client := memcache.New(memcache.Options{}, quiet)
-	views := &turningViews{ready: make(chan struct{}), changed: make(chan struct{})}
+	views := &turningViews{ready: make(chan struct{})}
 	for _, run := range []func(context.Context){
 		func(ctx context.Context) {
 			if err := client.Run(ctx); err != nil {
@@ -126,25 +126,13 @@ func awaitNodes(t *testing.T, c *memcache.Client, n int) {
 // turningViews are of one node at a time.
 type turningViews struct {
 	registry.Watcher
-	ready   chan struct{}
-	mu      sync.Mutex
-	view    *registry.View
-	changed chan struct{}
+	registrytest.Views
+	ready chan struct{}
 }
 
-func (v *turningViews) Ready() <-chan struct{} { return v.ready }
-
-func (v *turningViews) View() *registry.View {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.view
-}
-
-func (v *turningViews) Changed() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.changed
-}
+func (v *turningViews) Ready() <-chan struct{}   { return v.ready }
+func (v *turningViews) View() *registry.View     { return v.Views.View() }
+func (v *turningViews) Changed() <-chan struct{} { return v.Views.Changed() }
 
 func (v *turningViews) turn(t *testing.T, node string) {
 	t.Helper()
@@ -152,9 +140,5 @@ func (v *turningViews) turn(t *testing.T, node string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.view = &registry.View{Topology: topology}
-	close(v.changed)
-	v.changed = make(chan struct{})
+	v.Store(&registry.View{Topology: topology})
 }

@@ -54,7 +54,7 @@ func updateBytes(before, after string) *cdc.RowChange {
 func TestBinaryKeysAreDeletedInEveryRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, binaryKeys(`{key: "user:{email}", hot: 1}, {key: "page:{email}", action: stale, stale_for: 20s}`))
-		r.views.store(view(t, strings.Replace(plainRing, `"epoch"`, `"key_prefix":"app:","epoch"`, 1), map[string]int{"page:\xff\r\n": 1}))
+		r.views.Store(view(t, strings.Replace(plainRing, `"epoch"`, `"key_prefix":"app:","epoch"`, 1), map[string]int{"page:\xff\r\n": 1}))
 		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, updateBytes("a b\x00", "\xff\r\n"))
 		var want []string
@@ -96,7 +96,7 @@ func TestH10_BinaryKeysThatCannotBeSaidAreParked(t *testing.T) {
 				r := newRigOf(t, binaryKeys(`"user:{id}", "user:{email}"`))
 				parker := &reasonsParker{}
 				r.w.opts.Classic, r.w.opts.Parker = tc.classic, parker
-				r.views.store(view(t, strings.Replace(plainRing, `"epoch"`, `"key_prefix":"`+tc.prefix+`","epoch"`, 1), nil))
+				r.views.Store(view(t, strings.Replace(plainRing, `"epoch"`, `"key_prefix":"`+tc.prefix+`","epoch"`, 1), nil))
 				r.w.Assign(users, 0, changelog.Restored{})
 				r.send(0, update("1", tc.email, tc.email))
 				time.Sleep(2 * settle)

@@ -252,7 +252,7 @@ func TestNodeThatLeftLongAgoOwesNothing(t *testing.T) {
 		r.nodes.turn("n1", false)
 		r.change(0)
 		r.wantDebts(t, "node n1 0-")
-		r.views.store(view(t, strings.ReplaceAll(strings.Replace(plainRing, `"epoch":7`, `"epoch":8`, 1), "n1:1", "n3:1"), nil))
+		r.views.Store(view(t, strings.ReplaceAll(strings.Replace(plainRing, `"epoch":7`, `"epoch":8`, 1), "n1:1", "n3:1"), nil))
 		r.change(1)
 		r.pass(time.Minute)
 		r.wantDebts(t)
@@ -317,7 +317,7 @@ func TestH6G9_NodeThatComesBackIsPaidByTheNextOwner(t *testing.T) {
 func TestH13_DoneWhenEveryCopyAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.views.store(view(t, plainRing, map[string]int{"user:1": 8}))
+		r.views.Store(view(t, plainRing, map[string]int{"user:1": 8}))
 		r.w.Assign(users, 0, changelog.Restored{})
 		synctest.Wait()
 		r.nodes.hold("n2", true)

@@ -50,7 +50,7 @@ func TestQuietPartitionActs(t *testing.T) {
 		r.wantDebts(t)
 		r.wantEpochs(t, 7, 8)
 		behind, was, offset := r.next(t)
-		behind.views.store(viewOf(t, time.Now(), record(7, twoShards)))
+		behind.views.Store(viewOf(t, time.Now(), record(7, twoShards)))
 		behind.w.Assign(users, offset, was)
 		key := behind.row(0, "s0")
 		behind.pass(10 * time.Second)
@@ -85,7 +85,7 @@ func TestStateThatSaysActedHasTheDebt(t *testing.T) {
 		records := []string{record(7, twoShards)}
 		for e := int64(8); e < 60; e++ {
 			records = append(records, record(e, []string{twoShards, "s0=n2,n1 s1=n3,n4"}[e%2]))
-			r.views.store(viewOf(t, time.Now(), records[max(0, len(records)-3):]...))
+			r.views.Store(viewOf(t, time.Now(), records[max(0, len(records)-3):]...))
 			for epochs, _ := p.acted.get(); epochs[len(epochs)-1] < e; epochs, _ = p.acted.get() { // a busy wait: who takes states never rests
 				rouse(p.wake)
 				runtime.Gosched()
@@ -224,7 +224,7 @@ func TestRegistryThatWentBackMovesAll(t *testing.T) {
 		r.pass(time.Minute)
 		r.wantDebts(t)
 		o, was, offset := r.next(t)
-		o.views.store(viewOf(t, time.Now(), record(7, twoShards)))
+		o.views.Store(viewOf(t, time.Now(), record(7, twoShards)))
 		o.w.Assign(users, offset, was)
 		o.pass(time.Second)
 		confirm := func() { o.see(t, record(7, twoShards)) }

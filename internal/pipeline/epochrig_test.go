@@ -70,7 +70,7 @@ func viewOf(t testing.TB, confirmed time.Time, records ...string) *registry.View
 // see has the registry hold the last of some records, and know the others. It was confirmed just now.
 func (r *rig) see(t testing.TB, records ...string) {
 	t.Helper()
-	r.views.store(viewOf(t, time.Now(), records...))
+	r.views.Store(viewOf(t, time.Now(), records...))
 	synctest.Wait()
 }
 
@@ -90,7 +90,7 @@ func ringed(t *testing.T, test func(t *testing.T, r *rig)) {
 func newRinged(t *testing.T) *rig {
 	r := newRigOf(t, "version: 1\nteam: profiles\npools: [user]\nmappings:\n  - {name: user, table: shop.users, keys: ['user:{id}']}\n")
 	r.keepSet()
-	r.views.store(viewOf(t, time.Now(), record(7, twoShards)))
+	r.views.Store(viewOf(t, time.Now(), record(7, twoShards)))
 	return r
 }
 
@@ -98,7 +98,7 @@ func newRinged(t *testing.T) *rig {
 func (r *rig) next(t *testing.T) (next *rig, was changelog.Restored, offset int64) {
 	next = newRinged(t)
 	next.past, next.w.opts.Past = r.past, r.past
-	next.views.store(r.views.View())
+	next.views.Store(r.views.View())
 	done := r.w.Revoke([]changelog.Partition{users})[0]
 	k := r.keeps(done)
 	return next, changelog.Restored{State: k.State, Journal: k.Journal}, done.Offset

@@ -39,7 +39,7 @@ func TestWindowOfAnEpoch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				now := time.Now()
 				r := newRinged(t)
-				r.views.store(viewOf(t, time.Time{}, record(7, twoShards)))
+				r.views.Store(viewOf(t, time.Time{}, record(7, twoShards)))
 				p := &partition{w: r.w, journal: newJournal(new(atomic.Uint64), defaultWindow, defaultMaxTTL)}
 				for _, d := range c.views {
 					v := *r.views.View()

@@ -85,7 +85,7 @@ func TestOwnerWaitsForTheSightOfTheLast(t *testing.T) {
 				}
 				v := view(t, strings.Replace(plainRing, `"epoch":7`, `"epoch":9`, 1), nil)
 				v.Hot = sink.NewHotKeys(51, nil)
-				r.views.store(v)
+				r.views.Store(v)
 				r.pass(gather + 2*settle)
 				if got := r.nodes.take(); !slices.Contains(got, "n1 user:0") || !slices.Contains(got, "n1 user:1") {
 					t.Errorf("deleted %q", got)
@@ -106,7 +106,7 @@ func TestRegistryThatWentBack(t *testing.T) {
 				confirm := func() {
 					v := *r.views.View()
 					v.Confirmed = time.Now()
-					r.views.store(&v)
+					r.views.Store(&v)
 				}
 				confirm() // before the partition came: it says nothing
 				time.Sleep(time.Second)
@@ -143,7 +143,7 @@ func TestRegistryThatWentBack(t *testing.T) {
 				r.pass(time.Second)
 				v := view(t, strings.Replace(plainRing, `"epoch":7`, `"epoch":9`, 1), nil)
 				v.Hot = sink.NewHotKeys(51, nil)
-				r.views.store(v)
+				r.views.Store(v)
 				r.pass(time.Minute)
 				r.wantDebts(t) // a ring that is no less does not name it
 				if n := len(r.nodes.probes["n9"]); n != 1 {

@@ -18,7 +18,7 @@ func (r *rig) hotter(t *testing.T, revision int64, entries map[string]sink.HotEn
 	t.Helper()
 	v := *r.views.View()
 	v.Hot = sink.NewHotKeysOf(revision, revision, entries)
-	r.views.store(&v)
+	r.views.Store(&v)
 }
 
 func hotEntry(copies int, revision int64) sink.HotEntry {
@@ -73,7 +73,7 @@ func TestNewHotKeyHasAllCopiesDeleted(t *testing.T) {
 func TestNodeThatIsOffHoldsBackItsHotKey(t *testing.T) {
 	deliver(t, func(t *testing.T, r *rig) {
 		two := `{"epoch":8,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1"},"replicas":[]},{"id":"s1","weight":1,"primary":{"addr":"n3:1"},"replicas":[]}]}`
-		r.views.store(view(t, two, nil))
+		r.views.Store(view(t, two, nil))
 		var first, third string // keys whose only copies, plain and #1, are on n1, and on n3
 		for i := 1; first == "" || third == ""; i++ {
 			key := fmt.Sprintf("user:%d", i)
@@ -132,7 +132,7 @@ func TestHotKeyDoesNotWaitForANodeThatLeft(t *testing.T) {
 		r.wantActed(t, 1)
 		hot := r.views.View().Hot
 		v := view(t, strings.ReplaceAll(strings.Replace(plainRing, `"epoch":7`, `"epoch":8`, 1), "n1:1", "n3:1"), nil)
-		r.views.store(&registry.View{Topology: v.Topology, Hot: hot})
+		r.views.Store(&registry.View{Topology: v.Topology, Hot: hot})
 		r.pass(2 * settle)
 		r.wantActed(t, 2)
 		if got := r.nodes.take(); !slices.Contains(got, "n3 user:1#1") {

@@ -48,7 +48,7 @@ func (r *rig) sendKeys(offset, ordinal int64, keys ...string) {
 // The watermark passes it then.
 func TestSentKeyIsDeletedOnEveryCopy(t *testing.T) {
 	sending(t, func(t *testing.T, r *rig) {
-		r.views.store(view(t, plainRing, map[string]int{"mail:a": 1}))
+		r.views.Store(view(t, plainRing, map[string]int{"mail:a": 1}))
 		r.pass(gather + settle)
 		r.nodes.take()
 		r.sendKeys(0, 0, "user:1", "mail:a")

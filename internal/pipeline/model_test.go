@@ -20,6 +20,7 @@ import (
 	"invalidator/internal/changelog"
 	"invalidator/mapping"
 	"invalidator/sink"
+	"invalidator/sink/registry/registrytest"
 )
 
 // model is one run: a world of one database, some nodes and their readers, and real workers, moved by a seeded scheduler in small steps
@@ -194,7 +195,7 @@ func (l modelLogs) Read(ctx context.Context, p changelog.Partition, from, to int
 
 // process starts a worker's process.
 func (m *model) process(id int) *modelWorker {
-	w := &modelWorker{id: id, link: newModelLink(id, m.world), views: &views{}, registry: newModelRegistry()}
+	w := &modelWorker{id: id, link: newModelLink(id, m.world), views: &registrytest.Views{}, registry: newModelRegistry()}
 	m.follow(w.registry, true)
 	w.registry.hot = len(m.hot) - 1
 	m.world.see(w.registry, w.views)

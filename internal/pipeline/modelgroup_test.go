@@ -8,6 +8,7 @@ import (
 
 	"invalidator/internal/changelog"
 	"invalidator/sink"
+	"invalidator/sink/registry/registrytest"
 )
 
 // modelPartition is what Kafka knows of a partition: who owns it, and what its owners left.
@@ -53,7 +54,7 @@ type modelWorker struct {
 	id       int
 	w        *Worker
 	link     *modelLink
-	views    *views
+	views    *registrytest.Views
 	registry *modelRegistry
 	blind    time.Time // it does not reach etcd before
 	stalled  time.Time // it fetches nothing before

@@ -13,6 +13,7 @@ import (
 
 	"invalidator/sink"
 	"invalidator/sink/registry"
+	"invalidator/sink/registry/registrytest"
 )
 
 // modelLagOfClients is how long a client may take to see a ring record: cache.ring.lag.
@@ -297,11 +298,11 @@ func (w *world) follow(g *modelRegistry, reaches bool) (news bool) {
 }
 
 // see puts up what a process knows.
-func (w *world) see(g *modelRegistry, views *views) {
+func (w *world) see(g *modelRegistry, views *registrytest.Views) {
 	v := *g.View()
 	v.Confirmed = g.confirmed
 	v.Hot = sink.NewHotKeysOf(int64(g.hot), int64(g.hot), w.hot[g.hot])
-	views.store(&v)
+	views.Store(&v)
 }
 
 // modelFlush is what is to be flushed: what nodes gained under an epoch while another was seen by nobody.

@@ -23,7 +23,7 @@ func TestRecordThatComesWhileAPassCountsItsRounds(t *testing.T) {
 		r.pass(time.Minute)
 		v := *r.views.View()
 		v.Confirmed = time.Now() // the manager has not written yet
-		r.views.store(&v)
+		r.views.Store(&v)
 		synctest.Wait()
 		defer r.holdLog()() // what the epoch's debt has is looked at, and not done
 		p, calls, all := r.w.partition(users), 0, make(chan struct{})
@@ -32,7 +32,7 @@ func TestRecordThatComesWhileAPassCountsItsRounds(t *testing.T) {
 			case 1:
 				<-all // the others come together
 			case 2:
-				r.views.store(viewOf(t, time.Now(), record(7, twoShards), record(8, "s0=n5,n2 s1=n3,n4")))
+				r.views.Store(viewOf(t, time.Now(), record(7, twoShards), record(8, "s0=n5,n2 s1=n3,n4")))
 				for epochs, _ := p.acted.get(); !slices.Contains(epochs, 8); epochs, _ = p.acted.get() {
 					runtime.Gosched()
 				}

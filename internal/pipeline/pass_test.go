@@ -157,7 +157,7 @@ func TestPassDeletesOnEveryCopy(t *testing.T) {
 func TestPassLeavesOtherNodesKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.views.store(view(t, `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1"},"replicas":[]},{"id":"s1","weight":1,"primary":{"addr":"n3:1"},"replicas":[]}]}`, nil))
+		r.views.Store(view(t, `{"epoch":7,"kind":"points160","shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1"},"replicas":[]},{"id":"s1","weight":1,"primary":{"addr":"n3:1"},"replicas":[]}]}`, nil))
 		r.w.Assign(users, 0, changelog.Restored{})
 		release := r.owing(t, 0, 1, 2, 3, 4, 5, 6, 7)
 		release()

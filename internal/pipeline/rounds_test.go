@@ -12,7 +12,7 @@ import (
 // DELIVERY 5: one round is enough for what is old on the live path, unless somebody carries values from copy to copy.
 func TestLateChangeGetsOneRound(t *testing.T) {
 	stands := func(r *rig, t *testing.T) {
-		r.views.store(view(t, strings.Replace(plainRing, `"shards":[{"id":"s0"`, `"previous":{"epoch":6,"shards":[{"id":"s9","weight":1,"primary":{"addr":"n1:1"},"replicas":[]}]},"shards":[{"id":"s0"`, 1), nil))
+		r.views.Store(view(t, strings.Replace(plainRing, `"shards":[{"id":"s0"`, `"previous":{"epoch":6,"shards":[{"id":"s9","weight":1,"primary":{"addr":"n1:1"},"replicas":[]}]},"shards":[{"id":"s0"`, 1), nil))
 	}
 	long := settle + lateBy + time.Second
 	for name, c := range map[string]struct {
@@ -27,7 +27,7 @@ func TestLateChangeGetsOneRound(t *testing.T) {
 		"previous stands":       {long, long, stands, 3},
 		"previous stood lately": {long, long, func(r *rig, t *testing.T) { carried(r, t, time.Second) }, 3},
 		"a replica is seeding": {long, long, func(r *rig, t *testing.T) {
-			r.views.store(view(t, strings.Replace(plainRing, `"zone":"b"`, `"zone":"b","seeding":true`, 1), nil))
+			r.views.Store(view(t, strings.Replace(plainRing, `"zone":"b"`, `"zone":"b","seeding":true`, 1), nil))
 		}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestLateChangeWhileCarryingEnds(t *testing.T) {
 func carried(r *rig, t *testing.T, ago time.Duration) {
 	v := view(t, plainRing, nil)
 	v.Carried = time.Now().Add(ago - settle)
-	r.views.store(v)
+	r.views.Store(v)
 }
 
 // A record that is old when it is taken may wait for room at its nodes: a backlog is read faster than they delete.

@@ -21,6 +21,7 @@ import (
 	"invalidator/mapping"
 	"invalidator/sink"
 	"invalidator/sink/registry"
+	"invalidator/sink/registry/registrytest"
 )
 
 const settle = time.Second
@@ -164,7 +165,7 @@ func TestSecondRoundFollowsTheRing(t *testing.T) {
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
 		r.nodes.take()
-		r.views.store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}]}`, nil))
+		r.views.Store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}]}`, nil))
 		time.Sleep(2 * settle)
 		synctest.Wait()
 		want := []string{"n1 user:1", "n1 user:by-email:a@x.test", "n2 user:1", "n2 user:by-email:a@x.test", "n3 user:1", "n3 user:by-email:a@x.test"}
@@ -178,7 +179,7 @@ func TestSecondRoundFollowsTheRing(t *testing.T) {
 func TestThirdRoundWhileResizing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.views.store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}],
+		r.views.Store(view(t, `{"epoch":8,"kind":"points160","shards":[{"id":"s1","weight":1,"primary":{"addr":"n3:1","zone":"a"},"replicas":[]}],
 			"previous":{"epoch":7,"shards":[{"id":"s0","weight":1,"primary":{"addr":"n1:1","zone":"a"},"replicas":[]}]}}`, nil))
 		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
@@ -204,7 +205,7 @@ func TestThirdRoundWhileResizing(t *testing.T) {
 func TestHotKeyCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.views.store(view(t, plainRing, map[string]int{"user:1": 3}))
+		r.views.Store(view(t, plainRing, map[string]int{"user:1": 3}))
 		r.w.Assign(users, 0, changelog.Restored{})
 		r.send(0, update("1", "a@x.test", "a@x.test"))
 		synctest.Wait()
@@ -298,7 +299,7 @@ type rig struct {
 	parker *fakeParker
 	gaps   *fakeGaps
 	group  *fakeGroup
-	views  *views
+	views  *registrytest.Views
 	log    obstest.Log
 
 	refresher *fakeRefresher
@@ -333,8 +334,8 @@ func newRigOf(t testing.TB, file string) *rig {
 	if mapping.HasErrors(problems) {
 		t.Fatal(problems)
 	}
-	r := &rig{nodes: newFakeNodes(), past: &fakeLog{}, archive: &fakeArchive{sets: map[string]mapping.Mapper{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, flusher: &fakeFlusher{}, group: &fakeGroup{}, views: &views{}}
-	r.views.store(view(t, plainRing, nil))
+	r := &rig{nodes: newFakeNodes(), past: &fakeLog{}, archive: &fakeArchive{sets: map[string]mapping.Mapper{}}, parker: &fakeParker{}, gaps: &fakeGaps{}, refresher: &fakeRefresher{}, flusher: &fakeFlusher{}, group: &fakeGroup{}, views: &registrytest.Views{}}
+	r.views.Store(view(t, plainRing, nil))
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	w, err := New(Options{
 		Sources:   []*Source{{Name: "shop", Pattern: changelog.ChangeTopics("shop"), Decode: envelope.Config{Format: envelope.Auto}}},
@@ -479,31 +480,3 @@ type fakeGroup struct{ paused atomic.Bool }
 
 func (g *fakeGroup) Pause(changelog.Partition)  { g.paused.Store(true) }
 func (g *fakeGroup) Resume(changelog.Partition) { g.paused.Store(false) }
-
-type views struct {
-	mu      sync.Mutex
-	v       *registry.View
-	changed chan struct{}
-}
-
-func (v *views) store(x *registry.View) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.v = x
-	if v.changed != nil {
-		close(v.changed)
-	}
-	v.changed = make(chan struct{})
-}
-
-func (v *views) View() *registry.View {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.v
-}
-
-func (v *views) Changed() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.changed
-}

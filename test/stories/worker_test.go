@@ -21,6 +21,7 @@ import (
 	"invalidator/replay"
 	"invalidator/sink"
 	"invalidator/sink/registry"
+	"invalidator/sink/registry/registrytest"
 )
 
 // worker is one process of the fleet, with all its parts but those that speak to databases, files and operators.
@@ -31,7 +32,7 @@ type worker struct {
 	kafka *line
 	gate  *gate
 	still bool // it reads nothing
-	views *views
+	views *registrytest.Views
 	pipe  *pipeline.Worker
 	group *changelog.Group
 	parts []func(context.Context)
@@ -53,7 +54,7 @@ func (s *stage) start(name string, blind bool) error {
 	if s.workers[name] != nil {
 		return fmt.Errorf("%s runs already", name)
 	}
-	w := &worker{s: s, name: name, link: newLink(s, name), kafka: newLine(s.cluster.Options.Dial), gate: newGate(), views: &views{}, done: make(chan struct{}), blind: blind}
+	w := &worker{s: s, name: name, link: newLink(s, name), kafka: newLine(s.cluster.Options.Dial), gate: newGate(), views: &registrytest.Views{}, done: make(chan struct{}), blind: blind}
 	log := slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo})).With("worker", name)
 	w.board = registry.NewEtcd(registry.EtcdConfig{}, registry.Options{MaxTTL: 24 * time.Hour, Lag: ringLag}, slog.New(slog.DiscardHandler))
 	w.feed()
@@ -235,36 +236,7 @@ func (w *worker) look() {
 	}
 	v := *now
 	v.Confirmed, v.Hot = w.confirmed, sink.NewHotKeysOf(int64(w.hot), int64(w.hot), w.s.hot[w.hot])
-	w.views.store(&v)
-}
-
-// views is the registry as the worker's parts have it.
-type views struct {
-	mu      sync.Mutex
-	v       *registry.View
-	changed chan struct{}
-}
-
-func (v *views) store(x *registry.View) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.v = x
-	if v.changed != nil {
-		close(v.changed)
-	}
-	v.changed = make(chan struct{})
-}
-
-func (v *views) View() *registry.View {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.v
-}
-
-func (v *views) Changed() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.changed
+	w.views.Store(&v)
 }
 
 // gate is where a worker stands that reads nothing.
