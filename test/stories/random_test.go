@@ -316,14 +316,7 @@ func (a *author) drama() {
 		}
 	case kind == 2 && !a.spared["b"]: // a replica fails with a late fill, and without the delete behind it
 		a.spared["b"] = true
-		a.at(t-100*time.Millisecond, "%s reads x", r)
-		a.at(t, "nothing is copied to b")
-		a.at(t, "x changes")
-		t += a.between(1000*time.Millisecond, 1900*time.Millisecond)
-		a.at(t, "what was to be copied to b is lost")
-		a.at(t, "%s fills it", r)
-		t += a.between(time.Second, 4900*time.Millisecond)
-		a.at(t, "1 copy arrives at b")
+		t = a.onlyFillIsCopied(t, r)
 		a.at(t, "what was to be copied to b is lost")
 		a.at(t+step, "b freezes")
 		t += a.between(3*time.Second, 12*time.Second)
@@ -331,19 +324,25 @@ func (a *author) drama() {
 		a.at(t, "b is copied to again")
 	case kind == 3 && a.epoch == 1: // a primary dies with a delete that its replica never got
 		a.spared["a"], a.spared["b"] = true, true
-		a.at(t-100*time.Millisecond, "%s reads x", r)
-		a.at(t, "nothing is copied to b")
-		a.at(t, "x changes")
-		t += a.between(1000*time.Millisecond, 1900*time.Millisecond)
-		a.at(t, "what was to be copied to b is lost")
-		a.at(t, "%s fills it", r)
-		t += a.between(time.Second, 4900*time.Millisecond)
-		a.at(t, "1 copy arrives at b")
+		t = a.onlyFillIsCopied(t, r)
 		a.at(t, "a dies")
 		a.at(t+step, "b is copied to again")
 		a.shards["s0"] = []string{"b", a.take()}
 		a.record(t + a.between(0, 10*time.Second))
 	}
+}
+
+// onlyFillIsCopied has x change, and a reader fill late: what is copied to b of it is the fill, without the delete behind it. It returns when that is there.
+func (a *author) onlyFillIsCopied(t time.Duration, r string) time.Duration {
+	a.at(t-100*time.Millisecond, "%s reads x", r)
+	a.at(t, "nothing is copied to b")
+	a.at(t, "x changes")
+	t += a.between(1000*time.Millisecond, 1900*time.Millisecond)
+	a.at(t, "what was to be copied to b is lost")
+	a.at(t, "%s fills it", r)
+	t += a.between(time.Second, 4900*time.Millisecond)
+	a.at(t, "1 copy arrives at b")
+	return t
 }
 
 // workers have something happen to them.
