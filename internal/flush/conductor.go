@@ -81,10 +81,7 @@ func New(o Options) (*Conductor, error) {
 // carried out.
 func (c *Conductor) Claim(owned []int32) {
 	over := c.claim(slices.Contains(owned, c.o.Work))
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	rouse(c.changed)
 	if over == nil {
 		return
 	}
@@ -184,4 +181,12 @@ func (c *Conductor) term(ctx context.Context) error {
 		c.log.Info("this worker conducts flushes no longer")
 	}
 	return err
+}
+
+// rouse leaves a signal in a channel that holds one.
+func rouse(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
 }

@@ -45,12 +45,7 @@ func (g *guard) note(load float64, err error) {
 	if err == nil {
 		g.told(load)
 	}
-	defer func() {
-		select {
-		case g.news <- struct{}{}:
-		default:
-		}
-	}()
+	defer rouse(g.news)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

@@ -74,10 +74,7 @@ func (t *term) refresh() {
 		t.awaits = awaited{}
 	}
 	if busy := len(t.book.requests) > 0; t.busy.Swap(busy) != busy && busy {
-		select {
-		case t.meter.wake <- struct{}{}:
-		default:
-		}
+		rouse(t.meter.wake)
 	}
 }
 
