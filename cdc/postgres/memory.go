@@ -155,14 +155,14 @@ func (m *memory) take(tables []tableInfo, before *memory, first bool) difference
 		if first || ok && was == now {
 			continue
 		}
-		switch {
-		case ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links || regrouped(was.Leaves, t)),
-			!ok && before.holds(now): // renamed to a name under which another may have stood that had left the publication
+		held := before.holds(now)
+		renamed := !ok && held // to a name under which another may have stood that had left the publication
+		if renamed || ok && (was.OID != now.OID || was.Root != now.Root || was.Links != now.Links || regrouped(was.Leaves, t)) {
 			d.gone = append(d.gone, t.name())
 		}
 		listed := ok && was.OID == now.OID && was.Root == now.Root && was.Links == now.Links && was.Member == now.Member ||
 			ok && was.OID == now.OID && now.Member != 0 && was.Member == now.Member
-		if !listed && !before.holds(now) && !bornInto(t, tables, before) {
+		if !listed && !held && !bornInto(t, tables, before) {
 			d.joined = append(d.joined, t)
 		}
 	}
