@@ -282,7 +282,7 @@ func (t *tracer) late(c *TraceChange) {
 	}
 }
 
-// stateOf is what became of a change whose other fields are known.
+// stateOf is what became of a change whose other fields are known, but for Redone, which it fills in.
 func (t *tracer) stateOf(c *TraceChange, lines []traceLine) TraceState {
 	first := c.first()
 	switch {
