@@ -112,8 +112,12 @@ func (p *partition) mayLackSince(at time.Time) time.Time {
 	if at.IsZero() {
 		return at
 	}
-	o := &p.w.opts
-	return at.Add(-max(o.Window, o.Settle+o.MaxLag+lateBy) - clocksDiffer - lineWide)
+	return at.Add(-p.w.opts.mayLack())
+}
+
+// mayLack is how long before all was well a round must have been issued for its copies to be sure.
+func (o *Options) mayLack() time.Duration {
+	return max(o.Window, o.Settle+o.MaxLag+lateBy) + clocksDiffer + lineWide
 }
 
 // heldUpTo is the latest moment at which etcd is known to have held a record of an epoch of at most a: to this worker, or to any that issued something. Zero:

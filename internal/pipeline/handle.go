@@ -50,6 +50,7 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 		return err
 	}
 	now := time.Now()
+	p.places.note(now, r.Offset, today, p.result.Keys)
 	c := p.newChange(r, row, today, now)
 	if c.keys, err = p.checked(today); err != nil {
 		if err := p.park(ctx, *r, "bad_key", err); err != nil {

@@ -12,6 +12,7 @@ import (
 // watermark is read first, the debts afterwards (ledger).
 func (p *partition) progress(now time.Time) changelog.Progress {
 	p.journal.tidy(now)
+	p.places.tidy(now)
 	return changelog.Progress{Partition: p.id, Offset: p.mark.Load(), Version: p.revision.Load(), Keep: p.keep}
 }
 

@@ -38,6 +38,7 @@ type partition struct {
 	w       *Worker
 	ledger  *ledger
 	journal *journal
+	places  places
 	acted   acted
 	least   Sight // nothing is issued under less
 	fresh   bool  // nobody issued anything that is committed
@@ -96,6 +97,7 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 	p := &partition{id: id, source: s, w: w, least: state.Issued, fresh: was.State == nil, began: time.Now(), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	p.ledger = newLedger(&p.revision, state.Debts)
 	p.journal = newJournal(&p.revision, w.opts.Window, w.opts.MaxTTL)
+	p.places.held, p.places.keep = &w.placed, w.opts.mayLack()+placesKept
 	p.journal.mu.epoch, p.journal.mu.revision = state.Issued.Epoch, state.Issued.HotRevision
 	if err := p.journal.restore(time.Now(), state.Journal, was.Journal); err != nil {
 		return nil, err
@@ -121,6 +123,7 @@ func (p *partition) run(ctx context.Context) {
 	defer p.stick(true)
 	defer p.w.standing.leave(p)
 	defer p.live.end()
+	defer p.places.end()
 	p.stick(true)
 	if !p.begin(ctx) {
 		return

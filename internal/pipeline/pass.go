@@ -44,6 +44,7 @@ type pass struct {
 	wake     chan struct{}
 	readers  *readers
 	copies   []sink.Copy // of one key
+	moved    movedCells  // of changes of the ring
 	again    []*counts   // of the debts that cover it, where it is done again
 	most     int         // changes that it holds
 	spare    int         // reserved of the track's budget

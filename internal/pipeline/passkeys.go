@@ -134,11 +134,16 @@ func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
 		return nil
 	}
 	today := ps.p.w.opts.Snapshots.Current()
+	readers := ps.readers.at(ps.p.source, r.Offset, today.Mapper)
+	if ps.stayed(r, readers, today) {
+		ps.track.window.take(r.Offset, nil)
+		return nil
+	}
 	c := &change{t: ps.track, offset: r.Offset, snapshot: today, rounds: plainRounds, lane: sink.Lane(sink.Lanes)}
 	if ps.pacer != nil {
 		c.stale = ps.p.w.storms().of(ps.id.of).Stale
 	}
-	for _, rd := range ps.readers.at(ps.p.source, r.Offset, today.Mapper) {
+	for _, rd := range readers {
 		row, err := ps.decode(ctx, rd, r)
 		if err != nil {
 			return err

@@ -130,10 +130,11 @@ type Worker struct {
 	held    atomic.Pointer[held]
 	owned   atomic.Int64 // partitions
 
-	stormSlots  *slots  // of passes of storms that read
-	epochSlots  *slots  // of those that a change of the ring made necessary
-	replaySlots *slots  // of replays by hand
-	moving      *budget // changes of passes that a change of the ring made necessary
+	stormSlots  *slots       // of passes of storms that read
+	epochSlots  *slots       // of those that a change of the ring made necessary
+	replaySlots *slots       // of replays by hand
+	moving      *budget      // changes of passes that a change of the ring made necessary
+	placed      atomic.Int64 // bytes of the partitions' places
 	moves       movesCache
 	confirmed   heldEpochs
 	ears        ears
