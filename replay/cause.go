@@ -9,8 +9,7 @@ import (
 // What a Cause says.
 const (
 	Truncate  = "truncate"  // tables lost their rows, and nothing says which they were: Tables, Record, Committed
-	LostLog   = "gap"       // what was lost of a log, or may have been: Gap; Tables and Committed where they are known
-	LostDebt  = "debt"      // the log no longer holds what a debt covers: Record
+	LostLog   = "gap"       // what was lost of a log, or may have been, also of what a debt covers: Gap; Tables and Committed where they are known
 	Promotion = "promotion" // a node became the primary of a shard, and no row gives the pool's keys: Epoch
 	Gained    = "gained"    // nodes gained keys under a record before which one was never seen: Epoch
 )
@@ -21,7 +20,7 @@ type Cause struct {
 	What      string    `json:"what"`
 	Source    string    `json:"source,omitempty"`
 	Tables    []string  `json:"tables,omitempty"` // schema.table, or schema.* for every table of it
-	Record    Range     `json:"record,omitzero"`  // of the log: the one record that said so, or what is lost
+	Record    Range     `json:"record,omitzero"`  // of the log: the one that said so
 	Committed time.Time `json:"committed,omitzero"`
 	Gap       string    `json:"gap,omitempty"`   // its id: it is closed when this is written, and shown with what becomes of this
 	Epoch     int64     `json:"epoch,omitempty"` // of the ring record
@@ -37,8 +36,6 @@ func (c *Cause) validate() error {
 	switch c.What {
 	case Truncate:
 		ok = len(c.Tables) > 0 && c.Record != Range{}
-	case LostDebt:
-		ok = c.Record != Range{}
 	case LostLog:
 		ok = c.Gap != ""
 	case Promotion, Gained:
