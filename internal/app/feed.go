@@ -58,15 +58,9 @@ func (f *Feed) Run(ctx context.Context) error {
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	eg, under := errgroup.WithContext(under)
-	var running atomic.Pointer[feed.Feed]
-	eg.Go(func() error {
-		return obs.ServeAdmin(under, f.Config.Admin.Listen, f.Registry, func() []string {
-			if run := running.Load(); run != nil {
-				return run.Health()
-			}
-			return nil // it waits for Kafka
-		})
-	})
+	var ready obs.Readiness
+	ready.Waits(waitsForTopics)
+	eg.Go(func() error { return obs.ServeAdmin(under, admin(f.Config.Admin, f.Registry, &ready)) })
 	eg.Go(func() error {
 		defer stopUnder()
 		ctx, cancel := context.WithCancel(ctx)
@@ -81,6 +75,7 @@ func (f *Feed) Run(ctx context.Context) error {
 			return err
 		}
 		defer state.Close()
+		ready.Waits(waitsForMappings)
 		if err := mappings.open(ctx, state); ctx.Err() != nil {
 			return nil
 		} else if err != nil {
@@ -101,7 +96,8 @@ func (f *Feed) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		running.Store(run)
+		ready.Ask(run.Waits)
+		defer context.AfterFunc(ctx, func() { ready.Waits(ends) })()
 		self.wrong = run.Findings
 		defer self.start(ctx)()
 		return run.Run(ctx)

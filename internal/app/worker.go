@@ -40,6 +40,7 @@ type Worker struct {
 
 	off   func() []NodeOff // the nodes that are off now
 	nodes flush.Nodes      // for what is flushed there
+	ready obs.Readiness
 }
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
@@ -92,7 +93,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	eg.Go(func() error { return rings.watch(under, watcher) })
 	eg.Go(func() error { return client.Run(under) })
 	eg.Go(func() error { retain(under, client, watcher); return nil })
-	eg.Go(func() error { return obs.ServeAdmin(under, w.Config.Admin.Listen, w.Registry, nil, posts...) })
+	w.ready.Waits(waitsForTopics)
+	eg.Go(func() error { return obs.ServeAdmin(under, admin(w.Config.Admin, w.Registry, &w.ready, posts...)) })
 	eg.Go(func() error {
 		defer stopUnder()
 		// A part under the worker that fails ends it.
@@ -171,6 +173,12 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 		return err
 	}
 	defer state.Close()
+	w.ready.Ask(func() []string {
+		if mappings.today().set == nil {
+			return []string{waitsForMappings}
+		}
+		return []string{waitsForRing}
+	})
 	if err := openSaved(ctx, w.Config, state, mappings, ring, w.Log); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -261,6 +269,8 @@ func (w *Worker) work(ctx context.Context, kafka changelog.Options, ring watched
 	if w.Started != nil {
 		w.Started()
 	}
+	w.ready.Ask(group.Waits)
+	defer context.AfterFunc(ctx, func() { w.ready.Waits(ends) })()
 	w.Log.Info("worker started", "group", w.Config.Kafka.Group, "snapshot", opts.Snapshots.Current().Fingerprint())
 	err = worker.Run(ctx, group)
 	w.Log.Info("worker stopped")

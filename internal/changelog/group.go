@@ -163,6 +163,7 @@ type Group struct {
 		owned   map[Partition]*ownership
 		waiting map[Partition]*waiting // given to us, and none of owned
 		work    map[int32]bool         // partitions of Names.Work that are ours
+		joined  bool                   // the group has given us our share, and the session has not been lost since
 	}
 }
 
@@ -279,9 +280,12 @@ func (g *Group) clientOptions(ctx, leaving context.Context) []kgo.Opt {
 		kgo.WithDecompressor(unpacker{ctx}), // a rebalance, and so the leave, waits until what was fetched is unpacked
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnOffsetsFetched(g.fetched), kgo.AdjustFetchOffsetsFn(g.adjust),
-		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) {}),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { g.join(true) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoke(leaving, m, true) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoke(leaving, m, false) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) {
+			g.join(false)
+			g.revoke(leaving, m, false)
+		}),
 	}
 	if g.opts.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(g.opts.InstanceID))

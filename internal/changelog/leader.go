@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -35,6 +36,8 @@ type LeaderOptions struct {
 	Group string // of the candidates of one office; nobody else is in it
 	Topic string // Names.Leader
 	Self  string // this process, to people and to the choice: unique among the candidates
+
+	Joined *atomic.Bool // whether the group counts this process among its members, as far as it knows; nil: nobody asks
 }
 
 // Lead stands for an office of which one candidate holds at a time: it joins the group, and calls lead each time that it
@@ -197,6 +200,7 @@ func (c *candidate) clientOptions() []kgo.Opt {
 // assigned is called after each change of the group, with what is ours since.
 func (c *candidate) assigned(cl *kgo.Client, m map[string][]int32) {
 	c.tell("")
+	c.join(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.quiet = time.Time{}
@@ -223,6 +227,7 @@ func (c *candidate) assigned(cl *kgo.Client, m map[string][]int32) {
 // unsure is called when the client has lost its session, for whatever reason: groupTrouble hears which. Where the brokers
 // only could not be asked, the term goes on until they can.
 func (c *candidate) unsure() {
+	c.join(false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.owned = false
@@ -231,6 +236,12 @@ func (c *candidate) unsure() {
 	}
 	if c.mu.term != nil {
 		c.mu.term.unsure = true
+	}
+}
+
+func (c *candidate) join(joined bool) {
+	if c.o.Joined != nil {
+		c.o.Joined.Store(joined)
 	}
 }
 

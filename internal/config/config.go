@@ -168,4 +168,5 @@ type Admin struct {
 	Listen string `yaml:"listen"` // default empty: none
 	Token  Secret `yaml:"token"`  // of requests that delete something; default none: they are refused
 	Remote bool   `yaml:"remote"` // they are also taken from other machines; default: from this one alone
+	PProf  bool   `yaml:"pprof"`  // /debug/pprof/ is served; it shows what is in memory, keys and secrets too
 }

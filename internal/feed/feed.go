@@ -129,7 +129,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	for _, s := range f.sources {
 		eg.Go(func() error {
 			return changelog.Lead(ctx, changelog.LeaderOptions{
-				Options: s.kafka(), Group: f.opts.Group + ".feed." + s.Name, Topic: f.names.Leader, Self: f.opts.Self,
+				Options: s.kafka(), Group: f.opts.Group + ".feed." + s.Name, Topic: f.names.Leader, Self: f.opts.Self, Joined: &s.joined,
 			}, s.lead)
 		})
 	}
@@ -143,6 +143,15 @@ func (f *Feed) Health() []string {
 		all = append(all, s.gaps.all()...)
 	}
 	return append(all, f.Findings()...)
+}
+
+// Waits says why this process does not serve, a line each: what Health says, a source that it leads and does not feed, and a group
+// that it is not in. nil: it feeds all that it leads, and stands by for the rest.
+func (f *Feed) Waits() (all []string) {
+	for _, s := range f.sources {
+		all = append(all, s.waits()...)
+	}
+	return all
 }
 
 // Findings are what of Health is no gap, which stands on the state topic.

@@ -34,6 +34,9 @@ const (
 	stateStanding = 3 // a person must act
 )
 
+// noLimit is what safe shows where nothing limits what a server keeps of its log, or nobody asks it.
+const noLimit = -1
+
 // NewMetrics makes the collectors and registers them at reg; nil registers them nowhere.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	source := []string{"source"}
@@ -63,7 +66,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		reissued:   counter("reissued_records_total", "Records written again because the server no longer has their transactions."),
 		lag:        gauge("lag_bytes", "Bytes of the source's log behind what was read of it."),
 		retained:   gauge("retained_bytes", "Bytes of its log that a Postgres server keeps for the slot."),
-		safe:       gauge("safe_bytes", "Bytes that a Postgres server may still write before it gives the slot up; -1: no limit, or another kind of server."),
+		safe:       gauge("safe_bytes", "Bytes that a Postgres server may still write before it gives the slot up; -1: no limit, another kind of server, or another process leads the source."),
 		findings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "invalidator_feed_findings", Help: "What checks of the source find now, on the process that leads it.",
 		}, []string{"source", "severity"}),
@@ -97,11 +100,12 @@ func (m *sourceMetrics) standsBy() {
 	for _, g := range []prometheus.Gauge{m.leader, m.generation, m.gaps, m.failing, m.warned, m.inFlight, m.lag, m.retained} {
 		g.Set(0)
 	}
+	m.safe.Set(noLimit)
 	m.state.Set(stateStarting)
 }
 
 func (m *Metrics) of(source string) sourceMetrics {
-	return sourceMetrics{
+	s := sourceMetrics{
 		records:  m.records.WithLabelValues(source),
 		bytes:    m.bytes.WithLabelValues(source),
 		failures: m.failures.WithLabelValues(source),
@@ -122,4 +126,6 @@ func (m *Metrics) of(source string) sourceMetrics {
 		retained: m.retained.WithLabelValues(source),
 		safe:     m.safe.WithLabelValues(source),
 	}
+	s.standsBy()
+	return s
 }

@@ -133,6 +133,7 @@ func (s *source) run(ctx context.Context) (progress bool, err error) {
 	}
 	fail(errEnded)
 	aside.Wait()
+	s.stalled.Store(false)
 	err = r.finish(ctx, grace, err)
 	if r.saved != s.at.Position {
 		s.at.Position, s.at.Saved = r.saved, time.Now()
@@ -422,7 +423,6 @@ func (r *run) showSaved(m mark) {
 func (r *run) watchLoop(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	told := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -434,14 +434,14 @@ func (r *run) watchLoop(ctx context.Context) {
 			waited = max(waited, time.Since(*since))
 		}
 		r.metrics.inFlight.Set(float64(bytes))
-		switch {
+		switch told := r.stalled.Load(); {
 		case waited >= stallAfter && !told:
-			told = true
+			r.stalled.Store(true)
 			r.metrics.state.Set(stateWaiting)
 			r.log.Warn("Kafka acknowledges nothing: the source waits (are the brokers up, and enough replicas in sync?)",
 				"for", waited.Round(time.Second), "bytes", bytes)
 		case waited < stallAfter && told:
-			told = false
+			r.stalled.Store(false)
 			r.metrics.state.Set(stateFeeding)
 			r.log.Info("Kafka acknowledges again")
 		}

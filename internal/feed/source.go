@@ -25,6 +25,9 @@ type source struct {
 	gaps     trouble        // by id
 	findings trouble        // by their text, and what a run stands for by aboutRun
 	feeding  atomic.Bool
+	joined   atomic.Bool // the group of its feeders has this process
+	leads    atomic.Bool
+	stalled  atomic.Bool // Kafka has acknowledged nothing for stallAfter
 
 	unsettled atomic.Bool // a gap that stops nothing is accepted and not closed
 
@@ -48,6 +51,7 @@ func (s *source) lead(ctx context.Context, t *changelog.Term) {
 		s.log.Info("this process took the source over", "from", t.Previous)
 	}
 	s.metrics.leader.Set(1)
+	s.leads.Store(true)
 	var aside sync.WaitGroup
 	aside.Go(func() { s.checkLoop(ctx) })
 	aside.Go(func() { s.watchGaps(ctx) })
@@ -55,12 +59,28 @@ func (s *source) lead(ctx context.Context, t *changelog.Term) {
 	aside.Wait()
 	s.gaps.clear()
 	s.findings.clear()
+	s.leads.Store(false)
 	s.metrics.standsBy()
 	if errors.Is(context.Cause(ctx), changelog.ErrNotLeader) {
 		s.log.Warn("this process no longer leads the source, and stands by")
 	} else {
 		s.log.Info("this process gives the source up, since it ends: another may lead it")
 	}
+}
+
+// waits says why the source is not served here, a line each.
+func (s *source) waits() []string {
+	switch wrong := append(s.gaps.all(), s.findings.all()...); {
+	case len(wrong) > 0:
+		return wrong
+	case !s.joined.Load():
+		return []string{fmt.Sprintf("source %s: the group of its feeders has not taken this process in (are the brokers up?)", s.Name)}
+	case s.leads.Load() && !s.feeding.Load():
+		return []string{fmt.Sprintf("source %s: this process leads it and does not feed it yet (the log says what it waits for)", s.Name)}
+	case s.stalled.Load():
+		return []string{fmt.Sprintf("source %s: Kafka acknowledges nothing (are enough replicas in sync?)", s.Name)}
+	}
+	return nil
 }
 
 // kafka reaches the brokers, with this source's log.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,44 +27,67 @@ type Route struct {
 	Handler http.Handler
 }
 
-// ServeAdmin serves /metrics, /healthz and /livez on addr until ctx ends, and more. An empty addr serves nothing.
+// Admin is what the admin listener serves.
+type Admin struct {
+	Listen  string // host:port; empty: nothing is served
+	Metrics prometheus.Gatherer
+	Ready   func() []string // why the process does not serve, a line each; asked each time; nil: it always does
+	PProf   bool            // /debug/pprof/ too
+	Routes  []Route
+}
+
+// ServeAdmin serves /metrics, /-/healthy, /-/ready, and more, until ctx ends.
 //
-// /healthz is red (503) while health, which is asked each time, returns lines: what a person must act on. That is for alerts;
-// starting the process anew mends none of it, so that a supervisor asks /livez. A nil health is never red.
-func ServeAdmin(ctx context.Context, addr string, metrics prometheus.Gatherer, health func() []string, more ...Route) error {
-	if addr == "" {
+// /-/healthy says that the process turns, and nothing else: a supervisor starts anew who does not answer it. /-/ready is 503, with
+// the reasons, while the process does not serve.
+func ServeAdmin(ctx context.Context, a Admin) error {
+	if a.Listen == "" {
 		<-ctx.Done()
 		return nil
 	}
-	ln, err := net.Listen("tcp", addr)
+	ln, err := net.Listen("tcp", a.Listen)
 	if err != nil {
 		return fmt.Errorf("listening for admin: %w (choose another admin.listen)", err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		var wrong []string
-		if health != nil {
-			wrong = health()
-		}
-		if len(wrong) == 0 {
-			fmt.Fprintln(w, "ok")
-			return
-		}
-		w.WriteHeader(http.StatusServiceUnavailable)
-		for _, line := range wrong {
-			fmt.Fprintln(w, line)
-		}
-	})
-	for _, r := range more {
-		mux.Handle(r.Pattern, r.Handler)
-	}
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: a.mux(), ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving admin: %w", err)
 	}
 	return nil
+}
+
+func (a Admin) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /-/ready", a.ready)
+	if a.PProf {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also the profiles by their names
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol) // so the pprof tool asks
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	for _, r := range a.Routes {
+		mux.Handle(r.Pattern, r.Handler)
+	}
+	return mux
+}
+
+func (a Admin) ready(w http.ResponseWriter, _ *http.Request) {
+	var why []string
+	if a.Ready != nil {
+		why = a.Ready()
+	}
+	if len(why) == 0 {
+		fmt.Fprintln(w, "ok")
+		return
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+	for _, line := range why {
+		fmt.Fprintln(w, line)
+	}
 }

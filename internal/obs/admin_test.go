@@ -5,120 +5,125 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
+	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
 
-// /healthz is red while somebody must act; /livez never is, nor is anything of a process that has no health to tell.
-func TestHealth(t *testing.T) {
-	var mu sync.Mutex
-	var wrong []string
+// A process is ready once nothing stands against it; it is healthy all the time.
+func TestHealthyAndReady(t *testing.T) {
+	var r Readiness
+	srv := httptest.NewServer(Admin{Metrics: NewRegistry(), Ready: r.Lines}.mux())
+	defer srv.Close()
+	var stands []string
 	for _, tc := range []struct {
-		name   string
-		health func() []string
+		name string
+		set  func()
+		code int
+		text string
 	}{
-		{"with health", func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(wrong) }},
-		{"without", nil},
+		{"nothing was said", func() {}, http.StatusOK, "ok\n"},
+		{"it starts", func() { r.Waits("waits for the ring") }, http.StatusServiceUnavailable, "waits for the ring\n"},
+		{"it serves", func() { r.Ask(func() []string { return stands }) }, http.StatusOK, "ok\n"},
+		{"trouble", func() { stands = []string{"source shop: gap shop/1", "source orders: no table"} }, http.StatusServiceUnavailable, "source shop: gap shop/1\nsource orders: no table\n"},
+		{"the trouble is over", func() { stands = nil }, http.StatusOK, "ok\n"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
+		tc.set()
+		if code, text := ask(t, "GET", srv.URL+"/-/ready"); code != tc.code || text != tc.text {
+			t.Errorf("%s: ready says %d %q", tc.name, code, text)
+		}
+		if code, text := ask(t, "GET", srv.URL+"/-/healthy"); code != http.StatusOK || text != "ok\n" {
+			t.Errorf("%s: healthy says %d %q", tc.name, code, text)
+		}
+	}
+}
+
+// A process that has nothing to tell of itself is ready.
+func TestReadyWithoutReasons(t *testing.T) {
+	srv := httptest.NewServer(Admin{Metrics: NewRegistry()}.mux())
+	defer srv.Close()
+	if code, text := ask(t, "GET", srv.URL+"/-/ready"); code != http.StatusOK || text != "ok\n" {
+		t.Errorf("%d %q", code, text)
+	}
+}
+
+// Profiles show what is in memory: they are there only for whoever wants them.
+func TestPProf(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		srv := httptest.NewServer(Admin{Metrics: NewRegistry(), PProf: on}.mux())
+		defer srv.Close()
+		for _, path := range []string{"", "heap?debug=1", "goroutine?debug=1", "cmdline", "symbol"} {
+			if code, _ := ask(t, "GET", srv.URL+"/debug/pprof/"+path); (code == http.StatusOK) != on {
+				t.Errorf("pprof %v: /debug/pprof/%s says %d", on, path, code)
 			}
-			addr := l.Addr().String()
-			l.Close()
-			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- ServeAdmin(ctx, addr, NewRegistry(), tc.health) }()
-			get := func(path string) (int, string) {
-				t.Helper()
-				for deadline := time.Now().Add(10 * time.Second); ; {
-					resp, err := http.Get("http://" + addr + path)
-					if err == nil {
-						defer resp.Body.Close()
-						body, err := io.ReadAll(resp.Body)
-						if err != nil {
-							t.Fatal(err)
-						}
-						return resp.StatusCode, string(body)
-					}
-					if time.Now().After(deadline) {
-						t.Fatal(err)
-					}
-				}
-			}
-			if code, text := get("/healthz"); code != http.StatusOK || text != "ok\n" {
-				t.Errorf("%d %q", code, text)
-			}
-			mu.Lock()
-			wrong = []string{"source shop: gap shop/1", "source orders: no table"}
-			mu.Unlock()
-			code, text := get("/healthz")
-			if red := code == http.StatusServiceUnavailable && text == strings.Join(wrong, "\n")+"\n"; red != (tc.health != nil) {
-				t.Errorf("%d %q", code, text)
-			}
-			if code, text := get("/livez"); code != http.StatusOK || text != "ok\n" {
-				t.Errorf("%d %q", code, text)
-			}
-			stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-			http.DefaultClient.CloseIdleConnections()
-			wrong = nil
-		})
+		}
 	}
 }
 
 // A route is served beside the listener's own paths, by its method alone.
 func TestMoreRoutes(t *testing.T) {
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	srv := httptest.NewServer(Admin{Metrics: NewRegistry(), Routes: []Route{{"POST /v1/do", echo}}}.mux())
+	defer srv.Close()
+	if code, text := ask(t, "POST", srv.URL+"/v1/do"); code != http.StatusOK || text != "it" {
+		t.Errorf("%d %q", code, text)
+	}
+	if code, _ := ask(t, "GET", srv.URL+"/v1/do"); code != http.StatusMethodNotAllowed {
+		t.Errorf("got it by GET: %d", code)
+	}
+	if code, text := ask(t, "GET", srv.URL+"/metrics"); code != http.StatusOK || !strings.Contains(text, "go_goroutines") {
+		t.Errorf("metrics: %d", code)
+	}
+}
+
+// The listener is there until its context ends; an address that is taken is an error which says what to do.
+func TestServeAdmin(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
+	if err := ServeAdmin(t.Context(), Admin{Listen: addr, Metrics: NewRegistry()}); err == nil || !strings.Contains(err.Error(), "choose another admin.listen") {
+		t.Errorf("an address that is taken: %v", err)
+	}
 	l.Close()
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- ServeAdmin(ctx, addr, NewRegistry(), nil, Route{"POST /v1/do", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })})
-	}()
-	ask := func(method, path string) (int, string) {
-		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); ; {
-			req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, strings.NewReader("it"))
+	for _, listen := range []string{addr, ""} {
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- ServeAdmin(ctx, Admin{Listen: listen, Metrics: NewRegistry()}) }()
+		if listen != "" {
+			if code, text := ask(t, "GET", "http://"+listen+"/-/healthy"); code != http.StatusOK || text != "ok\n" {
+				t.Errorf("%d %q", code, text)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("at %q: %v", listen, err)
+		}
+	}
+}
+
+// ask asks until somebody answers.
+func ask(t *testing.T, method, url string) (int, string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("it"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			http.DefaultClient.CloseIdleConnections()
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := http.DefaultClient.Do(req)
-			if err == nil {
-				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return resp.StatusCode, string(body)
-			}
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
+			return resp.StatusCode, string(body)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
 		}
 	}
-	if code, text := ask("POST", "/v1/do"); code != http.StatusOK || text != "it" {
-		t.Errorf("%d %q", code, text)
-	}
-	if code, _ := ask("GET", "/v1/do"); code != http.StatusMethodNotAllowed {
-		t.Errorf("got it by GET: %d", code)
-	}
-	if code, text := ask("GET", "/livez"); code != http.StatusOK || text != "ok\n" {
-		t.Errorf("%d %q", code, text)
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	http.DefaultClient.CloseIdleConnections()
 }

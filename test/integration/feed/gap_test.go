@@ -92,10 +92,10 @@ func flushes(t *testing.T, p *harness.Pipeline) map[string]string {
 	return all
 }
 
-// health is what /healthz says.
-func health(t *testing.T, addr string) (int, string) {
+// ready is what /-/ready says.
+func ready(t *testing.T, addr string) (int, string) {
 	t.Helper()
-	resp, err := http.Get("http://" + addr + "/healthz")
+	resp, err := http.Get("http://" + addr + "/-/ready")
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -148,7 +148,7 @@ func TestAGapStandsUntilItIsAccepted(t *testing.T) {
 	}
 	insert(1)
 	p.AwaitFed(dbs...)
-	if code, text := health(t, admin); code != http.StatusOK {
+	if code, text := ready(t, admin); code != http.StatusOK {
 		t.Errorf("health %d: %s", code, text)
 	}
 	feeder.Terminate()
@@ -160,7 +160,7 @@ func TestAGapStandsUntilItIsAccepted(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	harness.Await(t, "the gap in health and log", func() (bool, string) {
-		code, text := health(t, admin)
+		code, text := ready(t, admin)
 		log := feeder.Log()
 		return code == http.StatusServiceUnavailable && strings.Contains(text, "gap accept "+g.ID) && strings.Contains(log, "gap accept "+g.ID), text + log
 	})
@@ -187,7 +187,7 @@ func TestAGapStandsUntilItIsAccepted(t *testing.T) {
 		}
 	}
 	harness.Await(t, "health after the gap", func() (bool, string) {
-		code, text := health(t, admin)
+		code, text := ready(t, admin)
 		return code == http.StatusOK, text
 	})
 	feeder.Terminate()
