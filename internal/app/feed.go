@@ -51,6 +51,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	kafka.Metrics = changelog.NewMetrics(f.Registry)
 	metrics, err := feed.NewMetrics(f.Registry)
 	if err != nil {
 		return err

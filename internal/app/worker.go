@@ -53,6 +53,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	kafka.Metrics = changelog.NewMetrics(w.Registry)
 	rings := newLastRings(w.Config.Kafka.Group, w.Log)
 	watcher, err := newWatcher(w.Config.Cache.Ring, rings.options(w.Config.Cache), w.Log)
 	if err != nil {

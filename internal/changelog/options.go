@@ -56,6 +56,7 @@ type Options struct {
 	SASL     SASL
 	ClientID string       // default "invalidator"; brokers show it in their logs and quotas
 	Log      *slog.Logger // the client library's own messages: its errors as warnings, the rest as debug. nil: none
+	Metrics  *Metrics     // nil: none are kept
 
 	// Dial opens a connection in place of TCP, for an in-memory broker. nil: TCP, or TLS where TLS is set.
 	Dial func(ctx context.Context, network, host string) (net.Conn, error)
@@ -79,6 +80,9 @@ func (o Options) Client(extra ...kgo.Opt) (*kgo.Client, error) {
 	}
 	if o.Log != nil {
 		opts = append(opts, kgo.WithLogger(kgoLogger{o.Log}))
+	}
+	if o.Metrics != nil {
+		opts = append(opts, kgo.WithHooks(o.Metrics))
 	}
 	switch {
 	case o.Dial != nil:
