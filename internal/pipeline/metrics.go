@@ -69,6 +69,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	for _, kind := range []string{KindEpoch, KindReplay} {
 		m.again.WithLabelValues(kind)
 	}
+	for _, kind := range []string{"undecodable", "bad_key", "pool", "absent", "refused"} {
+		m.parked.WithLabelValues(kind) // 0, not missing: the first that is parked is a rise
+	}
 	if r == nil {
 		return m, nil
 	}
