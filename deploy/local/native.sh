@@ -166,7 +166,7 @@ install_packages() {
     $install || { apt-get update -q && $install; } || exit 1
     # Nor at the next boot: these units were enabled by the installation just now.
     if command -v systemctl >/dev/null; then
-      for unit in mariadb etcd memcached nutcracker; do
+      for unit in mariadb etcd memcached nutcracker prometheus; do
         case " $missing " in *" $unit"*) systemctl disable "$unit" 2>/dev/null || true ;; esac
       done
     fi

@@ -60,6 +60,7 @@ missing_packages() {
       ;;
     memcached?) lacks_command memcached memcached ;;
     nutcracker) lacks /usr/sbin/nutcracker nutcracker ;;
+    prometheus) lacks_command promtool prometheus ;;
     etcd)
       lacks_command etcd etcd-server
       lacks_command etcdctl etcd-client
