@@ -22,21 +22,6 @@ const (
 	retryBackoff = 250 * time.Millisecond
 )
 
-// decompressor keeps what it needs for the next batch; it is safe for concurrent use.
-var decompressor = kgo.DefaultDecompressor()
-
-// unpacker decompresses until ctx ends: one answer of a broker may hold thousands of batches, or a few that are large, and who is told
-// to end does not unpack the rest.
-type unpacker struct{ ctx context.Context }
-
-// Decompress implements kgo.Decompressor.
-func (u unpacker) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
-	if err := u.ctx.Err(); err != nil {
-		return nil, err
-	}
-	return decompressor.Decompress(src, codec)
-}
-
 // readAll hands every record of a topic, from the start of each partition to the end it has when the call begins, to fn,
 // in offset order within a partition, and from several goroutines at once.
 //
