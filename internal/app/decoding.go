@@ -35,7 +35,7 @@ func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope
 }
 
 // countSchemas has what the sources ask their schema registries for counted.
-func countSchemas(sources []*pipeline.Source, r *prometheus.Registry) error {
+func countSchemas(sources []*pipeline.Source, r prometheus.Registerer) error {
 	m, err := schemas.NewMetrics(r)
 	if err != nil {
 		return err

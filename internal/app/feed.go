@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"invalidator/cdc"
@@ -28,7 +27,7 @@ import (
 type Feed struct {
 	Config   *config.Config
 	Log      *slog.Logger
-	Registry *prometheus.Registry
+	Registry Metrics
 	Only     []string         // source names; empty: every source that is fed by us
 	Hup      <-chan os.Signal // each reads the mappings folder again; nil: only its own changes do
 

@@ -15,6 +15,12 @@ const (
 	ends             = "it ends: what was begun is finished"
 )
 
+// Metrics is where a process's metrics stand: a *prometheus.Registry.
+type Metrics interface {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
 // admin is a process's admin listener.
 func admin(c config.Admin, r prometheus.Gatherer, ready *obs.Readiness, more ...obs.Route) obs.Admin {
 	return obs.Admin{Listen: c.Listen, Metrics: r, Ready: ready.Lines, PProf: c.PProf, Routes: more}

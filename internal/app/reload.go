@@ -57,7 +57,7 @@ type mappingsState struct {
 }
 
 // newMappings has nothing in force yet: open does.
-func newMappings(c *config.Config, r *prometheus.Registry, log *slog.Logger) (*mappings, error) {
+func newMappings(c *config.Config, r prometheus.Registerer, log *slog.Logger) (*mappings, error) {
 	m := &mappings{
 		dir: c.Mappings.Dir, fleet: c.Kafka.Group, log: log, reloads: prometheus.NewCounter(reloadsOpts), unsaved: make(chan struct{}, 1),
 		saveEvery: lastGoodEvery,
@@ -263,7 +263,7 @@ var (
 	reloadsOpts = prometheus.CounterOpts{Name: "invalidator_mappings_reloads_total", Help: "Sets of mapping files that came into force after the first."}
 )
 
-func (m *mappings) register(r *prometheus.Registry) error {
+func (m *mappings) register(r prometheus.Registerer) error {
 	if err := errors.Join(r.Register(m), r.Register(m.reloads)); err != nil {
 		return fmt.Errorf("registering the mappings' metrics: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"invalidator/cdc/envelope"
@@ -28,7 +27,7 @@ import (
 type Worker struct {
 	Config   *config.Config
 	Log      *slog.Logger
-	Registry *prometheus.Registry
+	Registry Metrics
 	Observer func(pipeline.Round) // nil: none
 	Started  func()               // called when the worker joins its group; nil: nobody asks
 	Hup      <-chan os.Signal     // each reads the mappings folder again; nil: only its own changes do

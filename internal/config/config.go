@@ -51,7 +51,7 @@ type Cache struct {
 
 // Ring is where the cluster manager publishes: exactly one of File and Etcd.
 type Ring struct {
-	File    string `yaml:"file"`     // the ring record as a JSON file
+	File    string `yaml:"file"`     // the ring record as a JSON file; default none
 	HotFile string `yaml:"hot_file"` // hot keys as a JSON file; only with file; default none
 	Etcd    *Etcd  `yaml:"etcd"`
 
@@ -63,8 +63,8 @@ type Ring struct {
 // Etcd is the manager's etcd.
 type Etcd struct {
 	Endpoints []string `yaml:"endpoints"`  // host:port or URL
-	Key       string   `yaml:"key"`        // default /cache/ring
-	HotPrefix string   `yaml:"hot_prefix"` // default /cache/hot/
+	Key       string   `yaml:"key"`        // of the ring record; default /cache/ring
+	HotPrefix string   `yaml:"hot_prefix"` // begins the keys of hot keys; default /cache/hot/
 	// OwedPrefix begins the keys that workers write: what each node owes. Default: owed/ beside Key, so /cache/owed/.
 	OwedPrefix string `yaml:"owed_prefix"`
 
@@ -75,7 +75,7 @@ type Etcd struct {
 
 // Node bounds what one worker does with one node.
 type Node struct {
-	Connections int           `yaml:"connections"` // default 2
+	Connections int           `yaml:"connections"` // from one worker to one node; default 2
 	Queue       Size          `yaml:"queue"`       // live keys waiting for one node, and an eighth of it in each other lane; default 8MiB
 	Timeout     time.Duration `yaml:"timeout"`     // of each read and write; default 1s
 	MaxLag      time.Duration `yaml:"max_lag"`     // a node that answers a live delete later leaves the live path, and is owed; default 2s
@@ -87,7 +87,7 @@ type Node struct {
 
 // Mappings is the teams' folder.
 type Mappings struct {
-	Dir string `yaml:"dir"` // default mappings.d, beside the config file
+	Dir string `yaml:"dir"` // of the mapping files; a relative path is from the config file's folder; default mappings.d
 }
 
 // Source is a database that we feed from (Type), or topics that somebody else feeds (Topics).
