@@ -26,7 +26,7 @@ const produceTimeout = 5 * time.Second
 func ProducerOpts(maxBatch func(topic string) int32) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.WithCompressor(packer{}),
 		kgo.ProducerBatchMaxBytesFn(maxBatch),
 		kgo.ProduceRequestTimeout(produceTimeout),
 		kgo.RecordRetries(math.MaxInt32),

@@ -31,7 +31,7 @@ func OpenState(o Options, topic string) (*StateStore, error) {
 	cl, err := o.Client(append(ProducerOpts(func(string) int32 { return DefaultMaxMessageBytes - requestRoom }),
 		// Each record is a batch of its own, of a few hundred bytes. Who takes a source over reads them all, and to unpack them takes
 		// longer than to read them.
-		kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.WithCompressor(nil), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		// A caller who stops waiting learns that the outcome is unknown. Writing the same state twice is harmless.
 		kgo.AllowIdempotentProduceCancellation())...)
 	if err != nil {

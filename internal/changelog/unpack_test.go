@@ -25,6 +25,15 @@ func packed(t testing.TB, content []byte) []byte {
 	return bytes.Clone(out)
 }
 
+// packedByUs is what a producer of ours makes of it.
+func packedByUs(t testing.TB, content []byte) []byte {
+	out, codec := packer{}.Compress(&bytes.Buffer{}, content)
+	if codec != kgo.CodecLz4 {
+		t.Fatalf("codec %d", codec)
+	}
+	return out
+}
+
 func framed(t testing.TB, content []byte, options ...lz4.Option) []byte {
 	var out bytes.Buffer
 	w := lz4.NewWriter(&out)
@@ -55,6 +64,10 @@ func TestUnpack(t *testing.T) {
 		ours         bool
 	}{
 		"a record":                    {packed(t, record), record, true},
+		"a record, by us":             {packedByUs(t, record), record, true},
+		"nothing, by us":              {packedByUs(t, nil), nil, true},
+		"noise, by us":                {packedByUs(t, noise(200_000)), noise(200_000), true},
+		"many blocks, by us":          {packedByUs(t, large), large, true},
 		"nothing":                     {framed(t, nil), nil, true},
 		"what does not compress":      {packed(t, noise(300)), noise(300), true},
 		"blocks of 4 MiB":             {packed(t, large), large, true},
@@ -139,4 +152,30 @@ func BenchmarkUnpackOneRecord(b *testing.B) {
 			}
 		}
 	})
+}
+
+// The largest batch of a backlog: rows of one table, one after another.
+func BenchmarkPack(b *testing.B) {
+	var rows bytes.Buffer
+	for id := 0; rows.Len() < 900<<10; id++ {
+		fmt.Fprintf(&rows, `{"before":null,"after":{"id":%d,"email":"Somebody.%d@example.test","name":"Some Body, of Somewhere"},"source":{"connector":"mysql","name":"shop","ts_ms":%d,"db":"shop","table":"users","pos":%d},"op":"c"}`, id, id*7919, 1_700_000_000_000+id/3, 1000+id*231)
+	}
+	library, err := kgo.DefaultCompressor(kgo.Lz4Compression())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, c := range map[string]kgo.Compressor{"ours": packer{}, "library": library} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(rows.Len()))
+			b.ReportAllocs()
+			var dst bytes.Buffer
+			n := 0
+			for b.Loop() {
+				dst.Reset()
+				out, _ := c.Compress(&dst, rows.Bytes())
+				n = len(out)
+			}
+			b.ReportMetric(float64(rows.Len())/float64(n), "ratio")
+		})
+	}
 }
