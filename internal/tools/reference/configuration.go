@@ -30,7 +30,7 @@ type key struct{ name, kind, preset, about string }
 
 // sample has each section once, so that its defaults can be read from what is loaded. What it says itself has none.
 const sample = `
-cache: {ring: {etcd: {}}}
+cache: {ring: {etcd: {endpoints: [a:1]}}}
 sources:
   - {name: name, type: postgres, hosts: [a:1], user: u, database: d, include: [a.b]}
   - {name: topics, first_start: latest, topics: {pattern: a}}
@@ -51,7 +51,7 @@ func configuration(dir string) ([]section, error) {
 			return nil, err
 		}
 	}
-	c, err := config.Parse("invalidator.yaml", []byte("cache: {ring: {etcd: {endpoints: [a:1]}}}"+sample[strings.Index(sample, "\nsources"):]))
+	c, err := config.Parse("invalidator.yaml", []byte(sample))
 	if err != nil {
 		return nil, err
 	}
