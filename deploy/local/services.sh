@@ -60,6 +60,7 @@ missing_packages() {
       ;;
     memcached?) lacks_command memcached memcached ;;
     nutcracker) lacks /usr/sbin/nutcracker nutcracker ;;
+    systemd) lacks_command systemd-analyze systemd ;; # only looks at deploy/systemd
     prometheus) lacks_command promtool prometheus ;;
     etcd)
       lacks_command etcd etcd-server
