@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,3 +122,53 @@ func anchor(heading string) string {
 		return -1
 	}, strings.TrimSpace(heading))
 }
+
+// Each alert has a story for promtool in which it does not fire, then does, and then ends.
+func TestEachAlertHasItsStory(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(services.Root(), "deploy/prometheus/tests/*.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, f := range files {
+		var file struct {
+			Tests []struct {
+				Name  string
+				Looks []struct {
+					At     string `yaml:"eval_time"`
+					Alert  string `yaml:"alertname"`
+					Alerts []any  `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		if err := yaml.Unmarshal([]byte(read(t, filepath.Join("deploy/prometheus/tests", filepath.Base(f)))), &file); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		for _, test := range file.Tests {
+			seen, last := map[string]string{}, map[string]time.Duration{}
+			for _, look := range test.Looks {
+				at, err := time.ParseDuration(look.At)
+				if err != nil || at < last[look.Alert] {
+					t.Errorf("%s: %q: %s is looked at at %q, after %s (%v)", filepath.Base(f), test.Name, look.Alert, look.At, last[look.Alert], err)
+				}
+				last[look.Alert] = at
+				state := "-"
+				if len(look.Alerts) > 0 {
+					state = "+"
+				}
+				seen[look.Alert] += state
+			}
+			for alert, states := range seen {
+				told[alert] = told[alert] || strings.Contains(squeezed(states), "-+-")
+			}
+		}
+	}
+	for _, r := range rules(t) {
+		if !told[r.Alert] {
+			t.Errorf("no test of deploy/prometheus/tests has %s quiet, then firing, then quiet again", r.Alert)
+		}
+	}
+}
+
+// squeezed is a text in which no letter follows itself.
+func squeezed(s string) string { return string(slices.Compact([]rune(s))) }
