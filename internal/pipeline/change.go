@@ -33,6 +33,11 @@ type change struct {
 	due      time.Time     // when the next round is issued: settle after the last acknowledgement
 	finished bool
 
+	age    age
+	timed  bool        // age is of the commit
+	fresh  bool        // every copy has acknowledged the first round, or is owed
+	missed atomic.Bool // one is owed, or refused
+
 	requests  []changelog.RefreshRequest // written after the last round
 	unwritten int                        // of them
 
@@ -84,6 +89,7 @@ func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, now
 		c.left.Add(int64(len(copies) - first))
 		for _, cp := range copies[first:] {
 			if _, is := open[cp.Node]; is && ledger.withhold(cp.Node, c.offset) {
+				c.missed.Store(true)
 				c.down()
 				continue
 			}
@@ -91,6 +97,7 @@ func (c *change) issue(ctx context.Context, d sink.Deleter, today *Snapshot, now
 			switch {
 			case err == nil:
 			case isOff(err):
+				c.missed.Store(true)
 				c.t.p.owe(cp.Node, c.offset, c.lane)
 				c.down()
 			default:
@@ -124,6 +131,9 @@ func (c *change) send(ctx context.Context, d sink.Deleter, cp sink.Copy, staleFo
 
 // Acked implements sink.Waiter.
 func (c *change) Acked(cp sink.Copy, err error) {
+	if err != nil {
+		c.missed.Store(true)
+	}
 	switch {
 	case err == nil:
 	case isOff(err):

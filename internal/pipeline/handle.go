@@ -66,9 +66,6 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 		c.row = row
 	}
 	c.requests = requestsOf(c.keys, row, r.Key)
-	if !row.CommitTime.IsZero() {
-		m.lag.Observe(now.Sub(row.CommitTime).Seconds())
-	}
 	p.live.window.take(r.Offset, c)
 	return p.live.issue(ctx, c, today)
 }
@@ -76,6 +73,7 @@ func (p *partition) handle(ctx context.Context, r *changelog.Record) error {
 // newChange is a change of the live path. What is old when it is taken may wait for room at its nodes: nothing of it is fresh.
 func (p *partition) newChange(r *changelog.Record, row *cdc.RowChange, today *Snapshot, now time.Time) *change {
 	c := &change{t: p.live, offset: r.Offset, snapshot: today, rounds: plainRounds}
+	c.age, c.timed = ageOf(row, r)
 	o := &p.w.opts
 	if !r.Time.IsZero() && now.Sub(r.Time) > o.MaxLag {
 		c.lane = sink.Backlog

@@ -14,7 +14,7 @@ type metrics struct {
 	ignored, skipped, undecided, shadow, parked *prometheus.CounterVec
 	truncates, deferred                         *prometheus.CounterVec
 	again                                       *prometheus.CounterVec
-	lag                                         prometheus.Histogram
+	freshness                                   *prometheus.HistogramVec
 	partitions, blind, hotKeys                  prometheus.Gauge
 	waiting, passes, storms                     *prometheus.GaugeVec
 }
@@ -48,11 +48,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Keys that were deleted again: epoch, after a change of the ring, or replay, by hand."}, []string{"kind"}),
 		storms: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "storms",
 			Help: "Partitions in which a pool has a storm that is not yet deleted."}, []string{"pool"}),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "invalidator", Subsystem: "worker", Name: "commit_to_issue_seconds",
-			Help:    "From the commit in the database until the first round is issued.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60, 600},
-		}),
+		freshness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "invalidator", Name: "freshness_seconds",
+			Help:    "From a change's commit until the last copy of its keys had acknowledged the first delete, or had been paid what it was owed.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+		}, []string{"source", "pool"}),
 		partitions: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions", Help: "Partitions that this worker owns."}),
 		blind: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "invalidator", Subsystem: "worker", Name: "partitions_blind",
 			Help: "Partitions that take no records: the ring record and the hot keys that their last owner had are not in sight."}),
@@ -77,7 +77,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	var taken error
 	for _, c := range []prometheus.Collector{m.changes, m.keys, m.copies, m.refreshes, m.gaps, m.late, m.undecodable, m.passes, m.ignored, m.skipped, m.undecided, m.shadow,
-		m.parked, m.truncates, m.deferred, m.again, m.storms, m.lag, m.partitions, m.waiting, m.blind, m.hotKeys, m.wentBack, m.unclaimed} {
+		m.parked, m.truncates, m.deferred, m.again, m.storms, m.freshness, m.partitions, m.waiting, m.blind, m.hotKeys, m.wentBack, m.unclaimed} {
 		taken = errors.Join(taken, r.Register(c))
 	}
 	return m, taken

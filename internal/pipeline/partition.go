@@ -46,7 +46,8 @@ type partition struct {
 	began    time.Time
 	restored time.Time // of the last line that earlier owners left; zero: there is none
 
-	live *track
+	live   *track
+	behind behind
 
 	// The goroutine's own.
 	decoder *envelope.Decoder
@@ -106,7 +107,7 @@ func newPartition(w *Worker, s *Source, id changelog.Partition, start int64, was
 	p.acted.mu.epochs, p.acted.mu.control = state.actedBefore(p.journal), state.Acted.Control
 	p.ring.epochs = p.acted.mu.epochs
 	p.live = newTrack(p, w.flight, p.wake, start)
-	p.live.yields = true
+	p.live.yields, p.live.observes = true, true
 	p.hot.acted.Store(state.Acted.HotRevision)
 	p.mark.Store(start)
 	p.taken.Store(start)
@@ -146,6 +147,7 @@ func (p *partition) run(ctx context.Context) {
 		more, err := p.step(ctx)
 		p.taken.Store(p.live.window.next)
 		p.mark.Store(p.live.mark())
+		p.behind.oldest.Store(int64(p.live.window.oldest()))
 		if err != nil || ctx.Err() != nil || p.draining.Load() && p.live.window.inFlight() == 0 {
 			return
 		}
@@ -228,7 +230,9 @@ func (p *partition) take(ctx context.Context) (any bool, err error) {
 	records := p.next(room)
 	defer clear(records) // they lie in the room of what waits
 	defer p.scratch.Reset()
+	defer p.behind.taking.Store(0)
 	for i := range records {
+		p.behind.taking.Store(int64(writtenAge(&records[i])))
 		err := p.handle(ctx, &records[i])
 		var not *notYet
 		if errors.As(err, &not) {

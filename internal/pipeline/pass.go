@@ -91,6 +91,7 @@ func (p *partition) beginPass(ctx context.Context, id passID, taken []debt) *pas
 	}
 	ps.paid = ps.from
 	ps.track = newTrack(p, budget, wake, ps.from)
+	ps.track.observes = id.kind == payDebts || id.kind == payStorms
 	ps.track.yields = ps.lane != sink.Urgent // which is stale for whoever reads, as live changes are
 	p.w.metrics.passes.WithLabelValues(id.kind.String()).Inc()
 	p.w.running.begin(ps)

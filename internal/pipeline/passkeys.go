@@ -156,6 +156,7 @@ func (ps *pass) handle(ctx context.Context, r *changelog.Record) error {
 		if rd == ps.readers.today {
 			ps.stillStopped(r, row, rd.result.Skipped, today)
 		}
+		c.age, c.timed = ageOf(row, r)
 		own := mapping.CloneKeys(ps.owed(c, row, rd.result.Keys, r.Time))
 		c.keys = append(c.keys, own...)
 		c.requests = append(c.requests, requestsOf(own, row, r.Key)...)

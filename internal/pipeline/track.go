@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"invalidator/internal/changelog"
 	"invalidator/sink"
 )
@@ -15,16 +17,20 @@ import (
 //
 // One goroutine leads it; the nodes' goroutines and the refresher's hand back what they have done with.
 type track struct {
-	p      *partition
-	budget *budget       // window's changes are of it
-	yields bool          // it lets others run between its changes
-	wake   chan struct{} // 1: mu has something new
+	p        *partition
+	budget   *budget       // window's changes are of it
+	yields   bool          // it lets others run between its changes
+	observes bool          // how fresh its changes are
+	wake     chan struct{} // 1: mu has something new
 
 	window window
 	later  queue     // in the order of due: all wait the same settle after an acknowledgement
 	spare  []*change // what settle took last, for its room
 	owed   refreshes
 	copies []sink.Copy // of one round
+
+	pool     string // of observer
+	observer prometheus.Observer
 
 	mu struct { // guards what other goroutines add to
 		sync.Mutex
@@ -77,7 +83,9 @@ func (t *track) advance(ctx context.Context, acked []*change) {
 	rounds := t.p.w.rounds(today, now)
 	for i, c := range acked {
 		t.letOthersRun(i)
-		t.p.w.observe(c, now)
+		if t.p.w.observe(c, now); c.round == 1 {
+			t.freshenedBy(c, c.due.Add(-t.p.w.opts.Settle))
+		}
 		c.rounds = max(c.rounds, rounds)
 		if c.under != today.View.Topology { // it may have passed by who owns the key now
 			c.rounds = max(c.rounds, c.round+1)

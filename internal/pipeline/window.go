@@ -30,6 +30,7 @@ func (q *queue) pop() {
 type window struct {
 	changes queue // in flight, or finished out of order
 	next    int64 // one past the last record taken
+	fresh   int   // so many of the first changes are fresh
 }
 
 // take notes that the record at offset was taken; c is nil where it owes nothing.
@@ -50,8 +51,19 @@ func (w *window) mark() int64 {
 			return c.offset
 		}
 		w.changes.pop()
+		w.fresh = max(0, w.fresh-1)
 	}
 	return w.next
+}
+
+// oldest is the age of the first change that is not fresh; 0: there is none.
+func (w *window) oldest() age {
+	for ; w.fresh < w.changes.len(); w.fresh++ {
+		if c := w.changes.items[w.changes.head+w.fresh]; !c.fresh {
+			return c.age
+		}
+	}
+	return 0
 }
 
 // inFlight is how many changes are held.

@@ -184,7 +184,7 @@ func New(opts Options) (*Worker, error) {
 	w.hot = newHotWork(w)
 	w.mu.partitions, w.mu.off = map[changelog.Partition]*partition{}, map[string]time.Time{}
 	if opts.Registerer != nil { // last: it may be collected at once
-		for _, c := range []prometheus.Collector{newOwedCollector(w), newAgainCollector(w)} {
+		for _, c := range []prometheus.Collector{newOwedCollector(w), newAgainCollector(w), newLagCollector(w)} {
 			if err := opts.Registerer.Register(c); err != nil {
 				return nil, fmt.Errorf("registering a worker's metrics: %w", err)
 			}

@@ -27,14 +27,6 @@ var ofPrometheus = map[string]metric{
 	"ALERTS": {"gauge", []string{"alertname", "alertstate", "severity"}},
 }
 
-// agreed are names that the binary is about to export.
-var agreed = map[string]metric{
-	"invalidator_freshness_seconds":     {"histogram", []string{"source", "pool"}},
-	"invalidator_lag_seconds":           {"gauge", []string{"source"}},
-	"invalidator_partition_lag_seconds": {"gauge", []string{"topic", "partition"}},
-	"invalidator_node_lag_seconds":      {"gauge", []string{"node"}},
-}
-
 // ofTarget are the labels that every series has, of where it was scraped.
 var ofTarget = []string{"job", "instance"}
 
@@ -50,7 +42,6 @@ func exported(t *testing.T) map[string]metric {
 		t.Fatalf("docs/REFERENCE.md has %d metrics: its table is not what this test reads", len(all))
 	}
 	maps.Copy(all, ofPrometheus)
-	maps.Copy(all, agreed)
 	return all
 }
 
