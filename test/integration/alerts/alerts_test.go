@@ -115,4 +115,5 @@ func TestAlerts(t *testing.T) {
 	f.change()
 	f.AwaitFed(f.db)
 	f.AwaitDelivered()
+	p.answersPanels()
 }
