@@ -19,8 +19,9 @@ const (
 	processEvery = 2 * time.Second
 	// processForget is how long the record of a process that ended without a word stays.
 	processForget = time.Hour
-	// processRemove bounds the last word: a broker that is away must not keep a process from ending.
-	processRemove = 500 * time.Millisecond
+	// processRemove bounds the last word: a broker that is away must not keep a process from ending, and one that is slow must
+	// not have this process taken for lost.
+	processRemove = 5 * time.Second
 )
 
 // The roles that a process can have.
