@@ -19,5 +19,8 @@ func (c feedCmd) Run(e *env) error {
 	hup, ignore := hangups()
 	defer ignore()
 	f := &app.Feed{Config: cfg, Log: e.log, Registry: obs.NewRegistry(), Hup: hup, Only: c.Source}
+	show, letGo := pageOf(e, cfg)
+	defer letGo()
+	f.Page = show
 	return f.Run(e.ctx)
 }

@@ -41,6 +41,9 @@ func (c runCmd) Run(e *env) error {
 		return (&app.DryRun{Config: cfg, Log: e.log, From: from, Hup: hup, Told: told}).Run(e.ctx)
 	}
 	w := &app.Worker{Config: cfg, Log: e.log, Registry: obs.NewRegistry(), Hup: hup}
+	show, letGo := pageOf(e, cfg)
+	defer letGo()
+	w.Page = show
 	return w.Run(e.ctx)
 }
 

@@ -28,8 +28,9 @@ type Feed struct {
 	Config   *config.Config
 	Log      *slog.Logger
 	Registry Metrics
-	Only     []string         // source names; empty: every source that is fed by us
-	Hup      <-chan os.Signal // each reads the mappings folder again; nil: only its own changes do
+	Only     []string               // source names; empty: every source that is fed by us
+	Hup      <-chan os.Signal       // each reads the mappings folder again; nil: only its own changes do
+	Page     func(Live) []obs.Route // more of the admin listener; nil: nothing
 
 	// NewFeeder makes a source's feeder; nil: by the source's type.
 	NewFeeder func(config.Source, *slog.Logger) (cdc.Feeder, error)
@@ -60,7 +61,11 @@ func (f *Feed) Run(ctx context.Context) error {
 	eg, under := errgroup.WithContext(under)
 	var ready obs.Readiness
 	ready.Waits(waitsForTopics)
-	eg.Go(func() error { return obs.ServeAdmin(under, admin(f.Config.Admin, f.Registry, &ready)) })
+	var page []obs.Route
+	if f.Page != nil {
+		page = f.Page(Live{Mappings: func() *mapping.Set { return mappings.today().set }})
+	}
+	eg.Go(func() error { return obs.ServeAdmin(under, admin(f.Config.Admin, f.Registry, &ready, page...)) })
 	eg.Go(func() error {
 		defer stopUnder()
 		ctx, cancel := context.WithCancel(ctx)

@@ -28,9 +28,10 @@ type Worker struct {
 	Config   *config.Config
 	Log      *slog.Logger
 	Registry Metrics
-	Observer func(pipeline.Round) // nil: none
-	Started  func()               // called when the worker joins its group; nil: nobody asks
-	Hup      <-chan os.Signal     // each reads the mappings folder again; nil: only its own changes do
+	Observer func(pipeline.Round)   // nil: none
+	Page     func(Live) []obs.Route // more of the admin listener; nil: nothing
+	Started  func()                 // called when the worker joins its group; nil: nobody asks
+	Hup      <-chan os.Signal       // each reads the mappings folder again; nil: only its own changes do
 
 	// Wrap stands between the pipeline and the nodes, WrapMapper between it and the mappings, for tests that leave something
 	// out; nil: nothing does.
@@ -40,6 +41,12 @@ type Worker struct {
 	off   func() []NodeOff // the nodes that are off now
 	nodes flush.Nodes      // for what is flushed there
 	ready obs.Readiness
+}
+
+// Live is what a running process knows by itself.
+type Live struct {
+	Mappings func() *mapping.Set   // gives nil: none are in force yet
+	View     func() *registry.View // gives nil: there is no ring yet. Nil of a feeder, which has none
 }
 
 // Run works until ctx ends, drains, commits and returns nil; its error is a configuration that cannot work.
@@ -82,6 +89,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer letGo()
+	if w.Page != nil {
+		posts = append(posts, w.Page(Live{Mappings: func() *mapping.Set { return mappings.today().set }, View: watcher.View})...)
+	}
 	under, stopUnder := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUnder()
 	client := memcache.New(nodes, w.Log)
