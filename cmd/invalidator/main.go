@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/willabides/kongplete"
 
 	"invalidator/internal/config"
 	"invalidator/internal/obs"
@@ -48,6 +49,7 @@ type cli struct {
 	Ring       ringCmd       `cmd:"" help:"Look at the ring."`
 	Mappings   mappingsCmd   `cmd:"" help:"Check, test and compare mapping files."`
 	Config     configCmd     `cmd:"" help:"Print the configuration as loaded, with every default; secrets are hidden."`
+	Completion completionCmd `cmd:"" help:"Print what has a shell complete command lines of ours."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
@@ -94,6 +96,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	)
 	if err != nil {
 		panic(err) // the command line is declared wrongly: a test would have seen it
+	}
+	kongplete.Complete(parser) // of a shell that asks what may come next
+	if exit >= 0 {
+		return exit
 	}
 	kctx, err := parser.Parse(numbersBelowZero(args))
 	if exit >= 0 { // --help
