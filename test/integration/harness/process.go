@@ -62,11 +62,17 @@ type Process struct {
 // Start runs the binary with these arguments. It is killed when the test ends; when the test has failed, the end of its log is shown.
 func Start(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
+	return StartBinary(t, Binary(t), name, args...)
+}
+
+// StartBinary is Start, for another binary: of another version.
+func StartBinary(t testing.TB, binary, name string, args ...string) *Process {
+	t.Helper()
 	log, err := os.CreateTemp(t.TempDir(), name+"-*.log")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(Binary(t), args...)
+	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), "TZ=America/New_York") // no zone of the host's may come into a key
 	if err := cmd.Start(); err != nil {
