@@ -65,7 +65,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	if f.Page != nil {
 		page = f.Page(Live{Mappings: func() *mapping.Set { return mappings.today().set }})
 	}
-	eg.Go(func() error { return obs.ServeAdmin(under, admin(f.Config.Admin, f.Registry, &ready, page...)) })
+	eg.Go(func() error { return serveAdmin(under, f.Config.Admin, f.Registry, &ready, f.Log, page...) })
 	eg.Go(func() error {
 		defer stopUnder()
 		ctx, cancel := context.WithCancel(ctx)

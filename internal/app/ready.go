@@ -1,6 +1,10 @@
 package app
 
 import (
+	"context"
+	"log/slog"
+	"net"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"invalidator/internal/config"
@@ -21,7 +25,20 @@ type Metrics interface {
 	prometheus.Gatherer
 }
 
-// admin is a process's admin listener.
-func admin(c config.Admin, r prometheus.Gatherer, ready *obs.Readiness, more ...obs.Route) obs.Admin {
-	return obs.Admin{Listen: c.Listen, Metrics: r, Ready: ready.Lines, PProf: c.PProf, Routes: more}
+// serveAdmin serves a process's admin listener until ctx ends.
+func serveAdmin(ctx context.Context, c config.Admin, r prometheus.Gatherer, ready *obs.Readiness, log *slog.Logger, more ...obs.Route) error {
+	tls, err := adminTLS(c.TLS, log)
+	if err != nil {
+		return err
+	}
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && !net.ParseIP(host).IsLoopback() && host != "localhost" && c.ReadToken.Reveal() == "" && (c.TLS == nil || c.TLS.ClientCA == "") {
+		log.Warn("the admin listener can be reached from other machines, and whoever reaches it may read: set admin.read_token or admin.tls.client_ca, or have the network admit only who should", "listen", c.Listen)
+	}
+	return obs.ServeAdmin(ctx, obs.Admin{
+		Listen: c.Listen, Metrics: r, Ready: ready.Lines, PProf: c.PProf, Routes: more, TLS: tls, Log: log,
+		Gate: obs.Gate{
+			Certificate: c.TLS != nil && c.TLS.ClientCA != "",
+			Tokens:      func() []string { return []string{c.ReadToken.Reveal(), c.Token.Reveal()} },
+		},
+	})
 }

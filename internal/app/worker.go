@@ -104,7 +104,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	eg.Go(func() error { return client.Run(under) })
 	eg.Go(func() error { retain(under, client, watcher); return nil })
 	w.ready.Waits(waitsForTopics)
-	eg.Go(func() error { return obs.ServeAdmin(under, admin(w.Config.Admin, w.Registry, &w.ready, posts...)) })
+	eg.Go(func() error { return serveAdmin(under, w.Config.Admin, w.Registry, &w.ready, w.Log, posts...) })
 	eg.Go(func() error {
 		defer stopUnder()
 		// A part under the worker that fails ends it.

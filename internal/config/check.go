@@ -179,6 +179,10 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	switch a := c.Admin; {
 	case a.Token.Reveal() != "" && a.Listen == "":
 		add("admin", "token is set and listen is not (nobody would listen)")
+	case a.ReadToken.Reveal() != "" && a.Listen == "":
+		add("admin", "read_token is set and listen is not (nobody would listen)")
+	case a.TLS != nil && (a.TLS.Cert == "" || a.TLS.Key == ""):
+		add("admin.tls", "cert and key are both needed")
 	case a.Remote && a.Token.Reveal() == "":
 		add("admin", "remote is set and token is not (without a token no request is taken)")
 	}

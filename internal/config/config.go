@@ -165,8 +165,17 @@ type Storm struct {
 
 // Admin is the HTTP listener for metrics and health, and of a worker for requests that delete something.
 type Admin struct {
-	Listen string `yaml:"listen"` // default empty: none
-	Token  Secret `yaml:"token"`  // of requests that delete something; default none: they are refused
-	Remote bool   `yaml:"remote"` // they are also taken from other machines; default: from this one alone
-	PProf  bool   `yaml:"pprof"`  // /debug/pprof/ is served; it shows what is in memory, keys and secrets too
+	Listen    string    `yaml:"listen"`     // default empty: none
+	Token     Secret    `yaml:"token"`      // of requests that delete something; default none: they are refused
+	ReadToken Secret    `yaml:"read_token"` // of all others but /-/healthy and /-/ready; token will do too; default none: whoever reaches the listener may read
+	Remote    bool      `yaml:"remote"`     // requests that delete something are also taken from other machines; default: from this one alone
+	TLS       *AdminTLS `yaml:"tls"`        // absent: no TLS
+	PProf     bool      `yaml:"pprof"`      // /debug/pprof/ is served; it shows what is in memory, keys and secrets too
+}
+
+// AdminTLS names the files of the admin listener, which are read again at each handshake.
+type AdminTLS struct {
+	Cert     string `yaml:"cert"`      // PEM file of the certificate, and those between it and its root
+	Key      string `yaml:"key"`       // its key
+	ClientCA string `yaml:"client_ca"` // PEM file: whoever has no certificate of these authorities is given /-/healthy and /-/ready alone; default none
 }

@@ -2,16 +2,20 @@ package obs
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 // NewRegistry makes the process's metrics registry, with Go's and the process's own collectors.
@@ -34,7 +38,12 @@ type Admin struct {
 	Ready   func() []string // why the process does not serve, a line each; asked each time; nil: it always does
 	PProf   bool            // /debug/pprof/ too
 	Routes  []Route
+	TLS     *tls.Config // nil: none is spoken
+	Gate    Gate
+	Log     *slog.Logger // nil: nobody is told of a request that could not be answered
 }
+
+const healthy, ready = "/-/healthy", "/-/ready"
 
 // ServeAdmin serves /metrics, /-/healthy, /-/ready, and more, until ctx ends.
 //
@@ -49,7 +58,17 @@ func ServeAdmin(ctx context.Context, a Admin) error {
 	if err != nil {
 		return fmt.Errorf("listening for admin: %w (choose another admin.listen)", err)
 	}
-	srv := &http.Server{Handler: a.mux(), ReadHeaderTimeout: 5 * time.Second}
+	ln = netutil.LimitListener(ln, maxConns)
+	if a.TLS != nil {
+		ln = tls.NewListener(ln, a.TLS)
+	}
+	if a.Log == nil {
+		a.Log = slog.New(slog.DiscardHandler)
+	}
+	srv := &http.Server{
+		Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug), // whoever connects can fill it
+	}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -58,11 +77,24 @@ func ServeAdmin(ctx context.Context, a Admin) error {
 	return nil
 }
 
+func (a Admin) handler() http.Handler {
+	h := a.Gate.handler(a.mux())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if e := recover(); e != nil {
+				a.Log.Error("a request of the admin listener could not be answered", "path", r.URL.Path, "panic", e, "stack", string(debug.Stack()))
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
 func (a Admin) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /-/ready", a.ready)
+	mux.HandleFunc("GET "+healthy, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET "+ready, a.serveReady)
 	if a.PProf {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also the profiles by their names
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -77,7 +109,7 @@ func (a Admin) mux() *http.ServeMux {
 	return mux
 }
 
-func (a Admin) ready(w http.ResponseWriter, _ *http.Request) {
+func (a Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var why []string
 	if a.Ready != nil {
 		why = a.Ready()
