@@ -126,7 +126,7 @@ func (f *Feeder) dialServer(ctx context.Context, addr string) (*conn, error) {
 	defer cancel()
 	var raw net.Conn
 	stop := func() bool { return true }
-	cc, err := client.ConnectWithDialer(dialCtx, "tcp", addr, f.cfg.User, f.cfg.Password, "",
+	cc, err := client.ConnectWithDialer(dialCtx, "tcp", addr, f.cfg.User, f.cfg.Password(), "",
 		func(c context.Context, network, addr string) (net.Conn, error) {
 			nc, err := (&net.Dialer{}).DialContext(c, network, addr)
 			if err != nil {

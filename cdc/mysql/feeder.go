@@ -20,7 +20,7 @@ type Config struct {
 	Name     string   // the source's name, in changes, errors and logs
 	Hosts    []string // host:port; the first that can serve what is to be read is read
 	User     string
-	Password string
+	Password func() string // asked at each connection, since it may change; nil: none
 
 	// TLS asks for an encrypted connection; nil: none. An empty ServerName takes the host's, and an empty list of cipher suites
 	// adds plain RSA key exchange behind the usual ones, which is all that early builds of MySQL 8.0 speak.
@@ -81,6 +81,9 @@ func New(cfg Config, log *slog.Logger) (*Feeder, error) {
 	}
 	if cfg.ServerID == 0 {
 		cfg.ServerID = deriveServerID(cfg.Name, 3_000_000_000)
+	}
+	if cfg.Password == nil {
+		cfg.Password = func() string { return "" }
 	}
 	return &Feeder{cfg: cfg, log: log.With("source", cfg.Name)}, nil
 }

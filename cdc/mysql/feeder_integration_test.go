@@ -313,7 +313,7 @@ func TestA14StoredBytesAreKept(t *testing.T) {
 
 func TestWrongPassword(t *testing.T) {
 	onBoth(t, func(b *bed) {
-		f := b.feeder(func(c *Config) { c.Password = "not-this-one" })
+		f := b.feeder(func(c *Config) { c.Password = saying("not-this-one") })
 		e := b.fails(f, cdc.Position{})
 		if e.Retry || e.Hint == "" || !strings.Contains(e.Error(), "cdc") || strings.Contains(e.Error(), "not-this-one") ||
 			strings.Contains(e.Error(), "\n") {
@@ -379,7 +379,7 @@ func TestE8CachingSHA2(t *testing.T) {
 			"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '"+user+"'@'%'", "FLUSH PRIVILEGES")
 		b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
 		for _, secure := range []*tls.Config{nil, {InsecureSkipVerify: true}} {
-			tp := b.run(b.feeder(func(c *Config) { c.User, c.Password, c.TLS = user, password, secure }), cdc.Position{})
+			tp := b.run(b.feeder(func(c *Config) { c.User, c.Password, c.TLS = user, saying(password), secure }), cdc.Position{})
 			tp.until("the dump", func() bool { return tp.ready })
 			table := fmt.Sprintf("t%d_%v", i, secure != nil)
 			b.do("CREATE TABLE "+table+" (id INT PRIMARY KEY)", "INSERT INTO "+table+" VALUES (1)")

@@ -130,7 +130,7 @@ func (b *bed) feeder(change ...func(*Config)) *Feeder {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg := Config{Name: b.db, Hosts: []string{b.addr}, User: "cdc", Password: "cdc-password", Include: inc}
+	cfg := Config{Name: b.db, Hosts: []string{b.addr}, User: "cdc", Password: saying("cdc-password"), Include: inc}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -417,7 +417,7 @@ func (b *bed) asOwnUser() func(*Config) {
 	b.exec(b.admin, "CREATE USER '"+user+"'@'%' IDENTIFIED BY 'own-password'",
 		"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT /*M!100509 , REPLICA MONITOR */ ON *.* TO '"+user+"'@'%'")
 	b.Cleanup(func() { b.exec(b.admin, "DROP USER '"+user+"'@'%'") })
-	return func(c *Config) { c.User, c.Password = user, "own-password" }
+	return func(c *Config) { c.User, c.Password = user, saying("own-password") }
 }
 
 // heap is what the process holds, in bytes.
@@ -426,3 +426,6 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse
 }
+
+// saying is a password that stays.
+func saying(password string) func() string { return func() string { return password } }

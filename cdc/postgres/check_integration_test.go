@@ -285,12 +285,12 @@ func TestCheckPrivileges(t *testing.T) {
 	d.exec("CREATE ROLE " + role + " LOGIN PASSWORD 'right'")
 	t.Cleanup(func() { d.exec("DROP OWNED BY "+role, "DROP ROLE "+role) })
 	cfg := d.config("public.u")
-	cfg.User, cfg.Password = role, "right"
+	cfg.User, cfg.Password = role, saying("right")
 	found := d.check(newFeeder(t, cfg))
 	wantFinding(t, found, cdc.SeverityError, "", "ALTER ROLE")
 	wantFinding(t, found, cdc.SeverityError, "", "CREATE PUBLICATION")
 
-	cfg.Password = "wrong"
+	cfg.Password = saying("wrong")
 	_, err := newFeeder(t, cfg).Check(context.Background())
 	wantError(t, err, false, false, "password authentication failed")
 }

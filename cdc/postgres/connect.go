@@ -51,7 +51,7 @@ func (f *Feeder) connConfig(host string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing a connection: %w", err)
 	}
-	c.Host, c.Port, c.Database, c.User, c.Password = name, uint16(port), f.cfg.Database, f.cfg.User, f.cfg.Password
+	c.Host, c.Port, c.Database, c.User, c.Password = name, uint16(port), f.cfg.Database, f.cfg.User, f.cfg.Password()
 	c.Fallbacks, c.ConnectTimeout, c.RuntimeParams = nil, connectTimeout, maps.Clone(pinned)
 	c.RuntimeParams["application_name"] = "invalidator/" + f.cfg.Name // how a successor knows our connections
 	c.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{

@@ -21,8 +21,8 @@ type Config struct {
 	Hosts    []string // "host:port"; the first that answers and is a primary (see Standby) is used
 	Database string
 	User     string
-	Password string
-	TLS      *tls.Config // nil: no TLS
+	Password func() string // asked at each connection, since it may change; nil: none
+	TLS      *tls.Config   // nil: no TLS
 	// Publication names the publication that is read; "invalidator" where empty.
 	Publication string
 	// Slot names the replication slot. Where empty it is "invalidator_<Name>", in lower case, with '_' for whatever a slot's
@@ -78,6 +78,9 @@ func New(cfg Config, log *slog.Logger) (*Feeder, error) {
 	}
 	if cfg.Slot == "" {
 		cfg.Slot = defaultSlot(cfg.Name)
+	}
+	if cfg.Password == nil {
+		cfg.Password = func() string { return "" }
 	}
 	var wrong []error
 	if cfg.Name == "" {

@@ -418,3 +418,6 @@ func same(t *testing.T, got, want string) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// saying is a password that stays.
+func saying(password string) func() string { return func() string { return password } }

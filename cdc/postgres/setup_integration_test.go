@@ -183,11 +183,11 @@ func TestRefusals(t *testing.T) {
 	t.Cleanup(func() { d.exec("DROP OWNED BY "+role, "DROP ROLE "+role) })
 	as := func(change func(*Config)) *Feeder {
 		cfg := d.config("public.u")
-		cfg.User, cfg.Password = role, "right"
+		cfg.User, cfg.Password = role, saying("right")
 		change(&cfg)
 		return newFeeder(t, cfg)
 	}
-	wantError(t, d.fails(as(func(c *Config) { c.Password = "wrong" }), cdc.Position{}), false, false, "password authentication failed", "check user and password")
+	wantError(t, d.fails(as(func(c *Config) { c.Password = saying("wrong") }), cdc.Position{}), false, false, "password authentication failed", "check user and password")
 	wantError(t, d.fails(as(func(c *Config) { c.Database = "nowhere" }), cdc.Position{}), false, false, `database "nowhere" does not exist`, "check the source's database")
 	wantError(t, d.fails(as(func(c *Config) { c.Hosts = []string{"127.0.0.1:1"} }), cdc.Position{}), false, true, "connection refused")
 	wantError(t, d.fails(as(func(c *Config) {}), cdc.Position{}), false, false, "ALTER ROLE", "REPLICATION")
@@ -249,7 +249,7 @@ func TestPublicationOfAnotherRole(t *testing.T) {
 	d.exec("CREATE ROLE "+role+" LOGIN REPLICATION PASSWORD 'right'", "CREATE TABLE v (id int PRIMARY KEY)")
 	t.Cleanup(func() { d.exec("DROP OWNED BY "+role, "DROP ROLE "+role) })
 	cfg := f.cfg
-	cfg.User, cfg.Password = role, "right"
+	cfg.User, cfg.Password = role, saying("right")
 	d.slotIsFree(cfg.Slot)
 	second := newFeeder(t, cfg)
 	r := d.start(second, saved)
@@ -272,7 +272,7 @@ func TestLeastPrivileges(t *testing.T) {
 		"CREATE TABLE u (id int PRIMARY KEY)", "ALTER TABLE u OWNER TO "+owner)
 	t.Cleanup(func() { d.exec("DROP OWNED BY "+owner+", "+role, "DROP ROLE "+owner, "DROP ROLE "+role) })
 	cfg := d.config("public.*")
-	cfg.User, cfg.Password = role, "right"
+	cfg.User, cfg.Password = role, saying("right")
 	f := newFeeder(t, cfg)
 	for _, found := range d.check(f) {
 		if found.Severity == cdc.SeverityError {

@@ -28,7 +28,7 @@ func decoding(source string, t *config.Topics, pattern *regexp.Regexp) (envelope
 	if err != nil {
 		return c, err
 	}
-	if c.Schemas, err = schemas.New(schemas.Options{URL: r.URL, User: r.User, Password: r.Password.Reveal(), TLS: tls}); err != nil {
+	if c.Schemas, err = schemas.New(schemas.Options{URL: r.URL.Reveal(), User: r.User, Password: r.Password.Reveal(), TLS: tls}); err != nil {
 		return c, fmt.Errorf("source %s: %w", source, err)
 	}
 	return c, nil

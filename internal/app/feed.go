@@ -207,13 +207,13 @@ func NewFeeder(s config.Source, log *slog.Logger) (cdc.Feeder, error) {
 	}
 	if s.Type == "postgres" {
 		return postgres.New(postgres.Config{
-			Name: s.Name, Hosts: s.Hosts, Database: s.Database, User: s.User, Password: s.Password.Reveal(), TLS: t,
+			Name: s.Name, Hosts: s.Hosts, Database: s.Database, User: s.User, Password: s.Password.Reveal, TLS: t,
 			Publication: s.Publication, Slot: s.Slot, Include: include,
 			Standby: s.Standby, Heartbeat: s.Heartbeat, AllowPartial: s.AllowPartial, MaxTTL: s.MaxTTL, Settle: s.Settle,
 		}, log)
 	}
 	return mysql.New(mysql.Config{
-		Name: s.Name, Hosts: s.Hosts, User: s.User, Password: s.Password.Reveal(), TLS: t,
+		Name: s.Name, Hosts: s.Hosts, User: s.User, Password: s.Password.Reveal, TLS: t,
 		ServerID: s.ServerID, Include: include, MaxTTL: s.MaxTTL, Settle: s.Settle,
 	}, log)
 }

@@ -34,7 +34,7 @@ func (w *Worker) newFlushes(self string, topics flushTopics, nodes flush.Nodes, 
 		Holds: func(ctx context.Context) error { return holds(ctx, work) },
 		Pools: func() []string { return claimed(set()) },
 
-		Prometheus: c.Replay.Flush.Prometheus, Pace: int64(c.Replay.Flush.Pace), Refill: c.Replay.Flush.Refill,
+		Prometheus: c.Replay.Flush.Prometheus.Reveal(), Pace: int64(c.Replay.Flush.Pace), Refill: c.Replay.Flush.Refill,
 		Settle: c.Cache.Settle, MaxTTL: c.Cache.MaxTTL, Lag: c.Cache.Ring.Lag, Window: c.Replay.Window,
 		Log: w.Log, Registerer: w.Registry,
 	})

@@ -26,7 +26,7 @@ func kafkaOptions(k config.Kafka, log *slog.Logger) (changelog.Options, error) {
 		return o, errors.New("no broker is named (set kafka.brokers)")
 	}
 	if k.SASL != nil {
-		o.SASL = changelog.SASL{Mechanism: changelog.Mechanism(k.SASL.Mechanism), User: k.SASL.User, Password: k.SASL.Password.Reveal()}
+		o.SASL = changelog.SASL{Mechanism: changelog.Mechanism(k.SASL.Mechanism), User: k.SASL.User, Password: k.SASL.Password.Reveal}
 	}
 	t, err := tlsConfig("kafka.tls", k.TLS)
 	if err != nil {

@@ -24,11 +24,17 @@ func tlsConfig(where string, t *config.TLS) (*tls.Config, error) {
 		}
 	}
 	if t.Cert != "" || t.Key != "" {
-		c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		first, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%s: reading cert and key: %w", where, err)
 		}
-		out.Certificates = []tls.Certificate{c}
+		// The files are read at each handshake: certificates that are renewed need no restart.
+		out.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if now, err := tls.LoadX509KeyPair(t.Cert, t.Key); err == nil {
+				return &now, nil
+			}
+			return &first, nil
+		}
 	}
 	return out, nil
 }

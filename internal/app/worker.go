@@ -338,7 +338,7 @@ func memcacheOptions(all *config.Config) (memcache.Options, error) {
 		Watch:        all.Replay.Window + watchBeyond,
 		TLS:          t,
 		User:         c.Node.User,
-		Password:     c.Node.Password.Reveal(),
+		Password:     c.Node.Password.Reveal,
 
 		VerifyNotFound: c.Node.NotFound == "verify",
 	}, err

@@ -92,9 +92,9 @@ func TestConnectWithSASL(t *testing.T) {
 	t.Cleanup(c.Close)
 	o := changelog.Options{Brokers: c.ListenAddrs()}
 	for _, s := range []changelog.SASL{
-		{Mechanism: changelog.Plain, User: "ann", Password: "one"},
-		{Mechanism: changelog.ScramSHA256, User: "bea", Password: "two"},
-		{Mechanism: changelog.ScramSHA512, User: "cat", Password: "three"},
+		{Mechanism: changelog.Plain, User: "ann", Password: func() string { return "one" }},
+		{Mechanism: changelog.ScramSHA256, User: "bea", Password: func() string { return "two" }},
+		{Mechanism: changelog.ScramSHA512, User: "cat", Password: func() string { return "three" }},
 	} {
 		o.SASL = s
 		cl, err := o.Connect(t.Context())
@@ -104,7 +104,7 @@ func TestConnectWithSASL(t *testing.T) {
 		}
 		cl.Close()
 	}
-	o.SASL.Password = "wrong"
+	o.SASL.Password = func() string { return "wrong" }
 	got := connectError(t, o)
 	wantIn(t, got, "check kafka.sasl")
 	if strings.Contains(got, "wrong") {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -39,14 +40,16 @@ type Mechanism string
 const (
 	NoSASL      Mechanism = ""
 	Plain       Mechanism = "plain"
+	OAuthBearer Mechanism = "oauthbearer"
 	ScramSHA256 Mechanism = "scram-sha-256"
 	ScramSHA512 Mechanism = "scram-sha-512"
 )
 
 // SASL is an account at the brokers. The zero SASL signs in nowhere.
 type SASL struct {
-	Mechanism      Mechanism
-	User, Password string
+	Mechanism Mechanism
+	User      string
+	Password  func() string // asked at each login, since it may change. With OAuthBearer the token
 }
 
 // Options say how to reach the brokers. It is a plain value: copy it, pass it on.
@@ -93,7 +96,7 @@ func (o Options) Client(extra ...kgo.Opt) (*kgo.Client, error) {
 	if o.SASL.Mechanism != NoSASL {
 		m, err := o.SASL.mechanism()
 		if err != nil {
-			return nil, o.connectError(err, "kafka.sasl.mechanism is plain, scram-sha-256 or scram-sha-512")
+			return nil, o.connectError(err, "kafka.sasl.mechanism is plain, scram-sha-256, scram-sha-512 or oauthbearer")
 		}
 		opts = append(opts, kgo.SASL(m))
 	}
@@ -107,13 +110,19 @@ func (o Options) Client(extra ...kgo.Opt) (*kgo.Client, error) {
 func (s SASL) mechanism() (sasl.Mechanism, error) {
 	switch s.Mechanism {
 	case Plain:
-		return plain.Auth{User: s.User, Pass: s.Password}.AsMechanism(), nil
+		return plain.Plain(func(context.Context) (plain.Auth, error) { return plain.Auth{User: s.User, Pass: s.Password()}, nil }), nil
 	case ScramSHA256:
-		return scram.Auth{User: s.User, Pass: s.Password}.AsSha256Mechanism(), nil
+		return scram.Sha256(s.scram), nil
 	case ScramSHA512:
-		return scram.Auth{User: s.User, Pass: s.Password}.AsSha512Mechanism(), nil
+		return scram.Sha512(s.scram), nil
+	case OAuthBearer:
+		return oauth.Oauth(func(context.Context) (oauth.Auth, error) { return oauth.Auth{Token: s.Password()}, nil }), nil
 	}
 	return nil, fmt.Errorf("unknown SASL mechanism %q", s.Mechanism)
+}
+
+func (s SASL) scram(context.Context) (scram.Auth, error) {
+	return scram.Auth{User: s.User, Pass: s.Password()}, nil
 }
 
 // Connect is Client, and then one answer from a broker within ten seconds, and a look at its protocol versions. Its error

@@ -44,7 +44,7 @@ func TestCheckRightsNamesWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
-	o := changelog.Options{Brokers: cluster.ListenAddrs(), Dial: net.DialContext, SASL: changelog.SASL{Mechanism: changelog.Plain, User: "us", Password: "x"}}
+	o := changelog.Options{Brokers: cluster.ListenAddrs(), Dial: net.DialContext, SASL: changelog.SASL{Mechanism: changelog.Plain, User: "us", Password: func() string { return "x" }}}
 	cl, err := o.Client()
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -137,8 +136,8 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 			add(n.path, "%s is %d (it must not be below zero)", n.path, n.value)
 		}
 	}
-	if s := c.Kafka.SASL; s != nil && !slices.Contains([]string{"plain", "scram-sha-256", "scram-sha-512"}, s.Mechanism) {
-		add("kafka.sasl", "mechanism %q is not known (plain, scram-sha-256, scram-sha-512)", s.Mechanism)
+	if s := c.Kafka.SASL; s != nil && !slices.Contains([]string{"plain", "scram-sha-256", "scram-sha-512", "oauthbearer"}, s.Mechanism) {
+		add("kafka.sasl", "mechanism %q is not known (plain, scram-sha-256, scram-sha-512, oauthbearer)", s.Mechanism)
 	}
 	if r := c.Cache.Ring; r.File != "" && r.Etcd != nil {
 		add("cache.ring", "a ring has one home: file or etcd, not both")
@@ -173,8 +172,8 @@ func (c *Config) problems(file string, root *yaml.Node) []string {
 	if f := c.Replay.Flush; f.Refill%time.Second != 0 {
 		add("replay.flush.refill", "refill is %s (whole seconds, such as 10s)", f.Refill)
 	}
-	if at, err := url.Parse(c.Replay.Flush.Prometheus); c.Replay.Flush.Prometheus != "" && (err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "") {
-		add("replay.flush.prometheus", "prometheus %q is no URL (write http://host:9090)", c.Replay.Flush.Prometheus)
+	if p := c.Replay.Flush.Prometheus; p != "" && !p.http() {
+		add("replay.flush.prometheus", "prometheus %q is no URL (write http://host:9090)", p)
 	}
 	switch a := c.Admin; {
 	case a.Token.Reveal() != "" && a.Listen == "":
@@ -265,7 +264,7 @@ func (t *Topics) problems(add func(format string, args ...any)) {
 	case r != nil && format != envelope.Avro && format != envelope.Unwrapped:
 		add("topics.registry is for the formats %s and %s", envelope.Avro, envelope.Unwrapped)
 	case r != nil:
-		if u, err := url.Parse(r.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if !r.URL.http() {
 			add("topics.registry.url %q is not http://host:port or https://host:port", r.URL)
 		}
 	}

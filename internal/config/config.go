@@ -35,9 +35,9 @@ type TLS struct {
 
 // SASL is a Kafka login.
 type SASL struct {
-	Mechanism string `yaml:"mechanism"` // plain, scram-sha-256 or scram-sha-512
-	User      string `yaml:"user"`
-	Password  Secret `yaml:"password"`
+	Mechanism string `yaml:"mechanism"` // plain, scram-sha-256, scram-sha-512 or oauthbearer
+	User      string `yaml:"user"`      // none with oauthbearer
+	Password  Secret `yaml:"password"`  // with oauthbearer the token: mostly {file: path}, of a file that somebody keeps fresh
 }
 
 // Cache is the fleet of memcached nodes.
@@ -136,7 +136,7 @@ type Topics struct {
 
 // Registry is a schema registry.
 type Registry struct {
-	URL      string `yaml:"url"`  // of Confluent's API; of Apicurio: http://host:8080/apis/ccompat/v7
+	URL      URL    `yaml:"url"`  // of Confluent's API; of Apicurio: http://host:8080/apis/ccompat/v7
 	User     string `yaml:"user"` // default: no login
 	Password Secret `yaml:"password"`
 	TLS      *TLS   `yaml:"tls"` // absent: the system's roots
@@ -150,7 +150,7 @@ type Replay struct {
 
 // Flush is how flushes go where who asks for one does not say it.
 type Flush struct {
-	Prometheus string        `yaml:"prometheus"` // where a load is asked for that is a PromQL expression: http://host:9090; default: nowhere, so such a flush is refused
+	Prometheus URL           `yaml:"prometheus"` // where a load is asked for that is a PromQL expression: http://host:9090; default: nowhere, so such a flush is refused
 	Pace       int           `yaml:"pace"`       // copies that are deleted a second, of all nodes together; default 10000
 	Refill     time.Duration `yaml:"refill"`     // for which the load must be below its limit before the next part begins; whole seconds; default 10s
 }

@@ -1,11 +1,16 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"gopkg.in/yaml.v3"
 )
 
 // The annotated example loads, and what it comments out is what the loader fills in.
@@ -151,11 +156,69 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	if got := c.Kafka.SASL.Password.Reveal(); got != "hunter2" {
 		t.Errorf("password from a file = %q", got)
 	}
-	for _, s := range []string{c.Kafka.SASL.Password.String(), c.Kafka.SASL.Password.GoString()} {
-		if strings.Contains(s, "hunter2") {
-			t.Errorf("printed: %s", s)
+	if err := os.WriteFile(file, []byte("hunter3\nnot this line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Kafka.SASL.Password.Reveal(); got != "hunter3" {
+		t.Errorf("the file was replaced: %q", got)
+	}
+	for _, gone := range []func() error{func() error { return os.Truncate(file, 0) }, func() error { return os.Remove(file) }} { // as while it is written anew
+		if err := gone(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Kafka.SASL.Password.Reveal(); got != "hunter2" {
+			t.Errorf("the file has nothing: %q, want what it had at the start", got)
 		}
 	}
+}
+
+// A configuration with a secret in every field that can hold one shows none of them, however it is printed, and every field that is called
+// like a secret is one.
+func TestSecretsAreNeverPrinted(t *testing.T) {
+	c := Config{Sources: []Source{{Topics: &Topics{}}}}
+	n := fill(t, reflect.ValueOf(&c).Elem(), "")
+	if n < 9 {
+		t.Errorf("%d secrets were found, want all", n)
+	}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []string{string(text), fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c.Kafka.SASL), fmt.Sprintf("%#v", c.Sources[0].Topics.Registry)} {
+		if strings.Contains(shown, "hunter2") {
+			t.Errorf("printed: %s", shown)
+		}
+	}
+	bad := URL("http://u:hunter2@%zz")
+	if shown := fmt.Sprintf("%s %v %q %#v", bad, bad, bad, bad); strings.Contains(shown, "hunter2") {
+		t.Errorf("printed: %s", shown)
+	}
+}
+
+// fill puts a secret wherever one can be, and counts them.
+func fill(t *testing.T, v reflect.Value, name string) (n int) {
+	switch {
+	case v.Type() == reflect.TypeFor[Secret]():
+		v.Set(reflect.ValueOf(NewSecret("hunter2")))
+		return 1
+	case v.Type() == reflect.TypeFor[URL]():
+		v.SetString("http://u:hunter2@host:1")
+		return 1
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(t, v.Elem(), name)
+	case v.Kind() == reflect.Slice && v.Len() > 0:
+		return fill(t, v.Index(0), name)
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				n += fill(t, v.Field(i), f.Name)
+			}
+		}
+	case v.Kind() == reflect.String && regexp.MustCompile("(?i)password|token|secret|url|dsn").MatchString(name):
+		t.Errorf("%s holds a secret as plain text", name)
+	}
+	return n
 }
 
 func FuzzParse(f *testing.F) {

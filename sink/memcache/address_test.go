@@ -104,10 +104,10 @@ func TestToken(t *testing.T) {
 		node := memcachetest.Start(t)
 		keys := fill(node, 10)
 		node.RequireToken("invalidator", "secret")
-		opts.User, opts.Password, opts.MaxLag = "invalidator", "wrong", 300*time.Millisecond
+		opts.User, opts.Password, opts.MaxLag = "invalidator", func() string { return "wrong" }, 300*time.Millisecond
 		refused, _ := start(t, opts)
 		checkOff(t, deleteAll(t, refused, node.Addr(), keys[:1]).next(t).err, node.Addr(), ErrAuth.Error())
-		opts.Password = "secret"
+		opts.Password = func() string { return "secret" }
 		c, logged := start(t, opts)
 		deleteAll(t, c, node.Addr(), keys).want(t, len(keys))
 		if node.Len() != 0 || strings.Contains(logged.String(), "secret") {
@@ -134,7 +134,7 @@ func TestTokenFaults(t *testing.T) {
 				return reply
 			})
 			opts := quick
-			opts.User, opts.Password, opts.MaxLag = "u", "p", 300*time.Millisecond
+			opts.User, opts.Password, opts.MaxLag = "u", func() string { return "p" }, 300*time.Millisecond
 			c, _ := start(t, opts)
 			checkOff(t, deleteAll(t, c, node.Addr(), []string{"k"}).next(t).err, node.Addr(), "authenticating")
 		})
@@ -145,7 +145,7 @@ func TestTokenFaults(t *testing.T) {
 func TestTokenWhereNoneIsWanted(t *testing.T) {
 	node := memcachetest.Start(t)
 	opts := quick
-	opts.User, opts.Password = "u", "p"
+	opts.User, opts.Password = "u", func() string { return "p" }
 	c, _ := start(t, opts)
 	deleteAll(t, c, node.Addr(), fill(node, 3)).want(t, 6)
 	if node.Len() != 0 {

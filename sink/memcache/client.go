@@ -36,7 +36,7 @@ type Options struct {
 	BackoffMax   time.Duration // longest pause; default 2 s. Pauses are drawn from their upper half, so that a fleet does not return at once
 	TLS          *tls.Config   // nil: plain TCP. An empty ServerName is the node's host name
 	User         string        // of nodes that run with -Y, told first on each connection; empty: none
-	Password     string
+	Password     func() string // asked at each connection, since it may change
 
 	// VerifyNotFound is for Classic through a proxy that answers NOT_FOUND to a delete that it only wrote down: the answer counts when an
 	// `add` of an expired item has proven it, a second round trip. Default: NOT_FOUND is success.

@@ -17,7 +17,7 @@ type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 type dialer struct {
 	dial    dialFunc
 	timeout time.Duration
-	token   string // what a node that runs with -Y wants to hear first; empty: nothing
+	token   func() string // what a node that runs with -Y wants to hear first; nil: nothing
 	wait    time.Duration
 }
 
@@ -27,7 +27,7 @@ func newDialer(opts Options) dialer {
 		d.dial = (&tls.Dialer{Config: opts.TLS}).DialContext
 	}
 	if opts.User != "" {
-		d.token = opts.User + " " + opts.Password
+		d.token = func() string { return opts.User + " " + opts.Password() }
 	}
 	return d
 }
@@ -41,7 +41,7 @@ func (d dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	bound := &boundConn{Conn: conn, release: context.AfterFunc(ctx, func() { conn.Close() })}
-	if d.token == "" {
+	if d.token == nil {
 		return bound, nil
 	}
 	if err := d.authenticate(bound); err != nil {
@@ -60,7 +60,8 @@ func (d dialer) authenticate(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(d.wait)); err != nil {
 		return fmt.Errorf("setting the deadline: %w", err)
 	}
-	if _, err := fmt.Fprintf(conn, "set auth 0 %d %d\r\n%s\r\n", expired, len(d.token), d.token); err != nil {
+	token := d.token()
+	if _, err := fmt.Fprintf(conn, "set auth 0 %d %d\r\n%s\r\n", expired, len(token), token); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
 	line, err := readAnswer(conn)

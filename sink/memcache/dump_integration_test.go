@@ -62,8 +62,8 @@ func TestMemcachedDumpWithTLSAndTokens(t *testing.T) {
 		opts Options
 	}{
 		"TLS":            {cert.Args(), Options{TLS: cert.Trust()}},
-		"a token":        {token, Options{User: "invalidator", Password: "secret"}},
-		"TLS, and token": {append(cert.Args(), token...), Options{TLS: cert.Trust(), User: "invalidator", Password: "secret"}},
+		"a token":        {token, Options{User: "invalidator", Password: func() string { return "secret" }}},
+		"TLS, and token": {append(cert.Args(), token...), Options{TLS: cert.Trust(), User: "invalidator", Password: func() string { return "secret" }}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := memcachetest.StartProcess(t, tc.args...)

@@ -405,6 +405,7 @@ func TestABacklogMayWait(t *testing.T) {
 func TestWaitingForTheRoomOfOthers(t *testing.T) {
 	bubble(t, Options{TotalBytes: 4000, MaxLag: time.Hour}, func(t *testing.T, c *Client, w *wire, turns func() []turn) {
 		w.set("full:1", func(n *wireNode) { n.delay = time.Hour })
+		w.set("n:1", func(n *wireNode) { n.refuse = true }) // else it may be back before who waits has looked
 		for c.budget.held.Load() < 2900 {
 			mustDelete(t, c, sink.Debts, "full:1", fmt.Sprint("key", c.budget.held.Load()), dropped{})
 		}

@@ -23,8 +23,8 @@ func TestMemcachedWithTLSAndTokens(t *testing.T) {
 		opts Options
 	}{
 		"TLS":            {cert.Args(), Options{TLS: cert.Trust()}},
-		"a token":        {token, Options{User: "invalidator", Password: "secret"}},
-		"TLS, and token": {append(cert.Args(), token...), Options{TLS: cert.Trust(), User: "invalidator", Password: "secret"}},
+		"a token":        {token, Options{User: "invalidator", Password: func() string { return "secret" }}},
+		"TLS, and token": {append(cert.Args(), token...), Options{TLS: cert.Trust(), User: "invalidator", Password: func() string { return "secret" }}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothProtocols(t, tc.opts, func(t *testing.T, opts Options) {
@@ -59,7 +59,7 @@ func TestMemcachedThatDoesNotFit(t *testing.T) {
 		"another authority": {cert.Args(), Options{TLS: memcachetest.NewCertificate(t).Trust()}, "certificate"},
 		"another name":      {cert.Args(), Options{TLS: &tls.Config{RootCAs: cert.Trust().RootCAs, ServerName: "elsewhere"}}, "elsewhere"},
 		"no TLS there":      {nil, Options{TLS: cert.Trust()}, "connecting"},
-		"a wrong password":  {token, Options{User: "invalidator", Password: "wrong"}, ErrAuth.Error()},
+		"a wrong password":  {token, Options{User: "invalidator", Password: func() string { return "wrong" }}, ErrAuth.Error()},
 		"no password":       {token, Options{}, "CLIENT_ERROR unauthenticated"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func newReaderOver(t testing.TB, addr string, opts Options) *reader {
 	}
 	r := &reader{t: t, conn: conn, in: bufio.NewReader(conn)}
 	if opts.User != "" {
-		said := opts.User + " " + opts.Password
+		said := opts.User + " " + opts.Password()
 		fmt.Fprintf(conn, "set x 0 0 %d\r\n%s\r\n", len(said), said)
 		if got := r.line(); !strings.HasPrefix(got, "STORED") {
 			t.Fatal(got)

@@ -239,7 +239,7 @@ func TestAskingSaysTheToken(t *testing.T) {
 	node.RequireToken("invalidator", "secret")
 	node.Set("k", "v")
 	for password, want := range map[string]error{"secret": nil, "wrong": ErrAuth} {
-		c := asker(Options{User: "invalidator", Password: password})
+		c := asker(Options{User: "invalidator", Password: func() string { return password }})
 		_, statsErr := c.Stats(t.Context(), node.Addr())
 		_, markErr := c.Mark(t.Context(), node.Addr(), "mark")
 		dumpErr := c.Dump(t.Context(), node.Addr(), func([]byte, uint64) {})

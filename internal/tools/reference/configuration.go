@@ -158,7 +158,7 @@ func kindOf(t ast.Expr) (kind, inner string, many bool) {
 		}
 		return "", t.Sel.Name, false
 	case *ast.Ident:
-		return map[string]string{"string": "text", "bool": "true or false", "int": "number", "uint32": "number", "Size": "size", "Secret": "secret"}[t.Name], t.Name, false
+		return map[string]string{"string": "text", "bool": "true or false", "int": "number", "uint32": "number", "Size": "size", "Secret": "secret", "URL": "URL"}[t.Name], t.Name, false
 	}
 	return "", fmt.Sprintf("%T", t), false
 }

@@ -76,9 +76,9 @@ func feeder(t *testing.T, d *harness.Database) cdc.Feeder {
 	host := []string{services.Addr(strings.ToUpper(string(d.Kind)))}
 	var f cdc.Feeder
 	if d.Kind == harness.Postgres {
-		f, err = postgres.New(postgres.Config{Name: d.Name, Hosts: host, Database: d.Name, User: "cdc", Password: "cdc-password", Include: include}, slog.New(slog.DiscardHandler))
+		f, err = postgres.New(postgres.Config{Name: d.Name, Hosts: host, Database: d.Name, User: "cdc", Password: func() string { return "cdc-password" }, Include: include}, slog.New(slog.DiscardHandler))
 	} else {
-		f, err = mysql.New(mysql.Config{Name: d.Name, Hosts: host, User: "cdc", Password: "cdc-password", Include: include}, slog.New(slog.DiscardHandler))
+		f, err = mysql.New(mysql.Config{Name: d.Name, Hosts: host, User: "cdc", Password: func() string { return "cdc-password" }, Include: include}, slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
 		t.Fatal(err)
