@@ -3,22 +3,14 @@ package app
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,97 +20,22 @@ import (
 	"invalidator/internal/changelog"
 	"invalidator/internal/config"
 	"invalidator/internal/obs"
+	"invalidator/test/certs"
 )
 
-// authority is one that signs certificates of a test.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string // PEM
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, key: newKey(t), file: filepath.Join(t.TempDir(), "ca.pem")}
-	shape := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert = a.signed(shape, shape, &a.key.PublicKey)
-	writePEM(t, a.file, "CERTIFICATE", a.cert.Raw)
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) signed(shape, parent *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
-	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, shape, parent, key, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
-
-// certify writes a certificate of this machine, and its key, which holds for so long.
-func (a *authority) certify(dir, name string, lasts time.Duration) (certFile, keyFile string) {
-	a.t.Helper()
-	key := newKey(a.t)
-	c := a.signed(&x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(lasts),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, a.cert, &key.PublicKey)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	writePEM(a.t, certFile, "CERTIFICATE", c.Raw)
-	writePEM(a.t, keyFile, "PRIVATE KEY", der)
-	return certFile, keyFile
-}
-
-func writePEM(t *testing.T, file, kind string, der []byte) {
-	t.Helper()
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// asks is a client that trusts this authority, with a certificate or without.
-func (a *authority) asks(certFile, keyFile string) *http.Client {
-	a.t.Helper()
-	c := &tls.Config{RootCAs: x509.NewCertPool()}
-	c.RootCAs.AddCert(a.cert)
-	if certFile != "" {
-		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
+// asks is a client over TLS, with one connection a request.
+func asks(c *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}}
 }
 
 // Over TLS, who has a certificate of the right authority may read, who has none may probe, and another one's is refused. Files that are
 // replaced are used at once; those that cannot be read leave the last ones.
 func TestAdminTLS(t *testing.T) {
-	ours, others := newAuthority(t), newAuthority(t)
+	ours, others := certs.New(t), certs.New(t)
 	dir := t.TempDir()
-	serverCert, serverKey := ours.certify(dir, "server", time.Hour)
+	server := ours.Certify(dir, "server", time.Hour)
 	addr, log := freePort(t), &syncBuffer{}
-	c := config.Admin{Listen: addr, TLS: &config.AdminTLS{Cert: serverCert, Key: serverKey, ClientCA: ours.file}}
+	c := config.Admin{Listen: addr, TLS: &config.AdminTLS{Cert: server.Cert, Key: server.Key, ClientCA: ours.File}}
 	var ready obs.Readiness
 	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,9 +57,9 @@ func TestAdminTLS(t *testing.T) {
 		}
 		return resp.Status[:3]
 	}
-	none := ours.asks("", "")
+	none := asks(ours.Client())
 	waitFor(t, "the listener", func() bool { return get(none, "/-/healthy") == "200" })
-	right := ours.asks(ours.certify(dir, "right", time.Hour))
+	right := asks(ours.Client(ours.Certify(dir, "right", time.Hour)))
 	for name, tc := range map[string]struct {
 		client     *http.Client
 		path, want string
@@ -150,26 +67,26 @@ func TestAdminTLS(t *testing.T) {
 		"the right certificate":     {right, "/metrics", "200"},
 		"none":                      {none, "/metrics", "403"},
 		"none, a probe":             {none, "/-/ready", "200"},
-		"of another authority":      {ours.asks(others.certify(dir, "wrong", time.Hour)), "/metrics", "tls: unknown certificate authority"},
-		"expired":                   {ours.asks(ours.certify(dir, "expired", -time.Hour)), "/metrics", "tls: expired certificate"},
-		"a client that trusts none": {others.asks("", ""), "/-/healthy", "certificate signed by unknown authority"},
-		"an old TLS":                {&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, InsecureSkipVerify: true}}}, "/-/healthy", "protocol version not supported"},
+		"of another authority":      {asks(ours.Client(others.Certify(dir, "wrong", time.Hour))), "/metrics", "tls: unknown certificate authority"},
+		"expired":                   {asks(ours.Client(ours.Certify(dir, "expired", -time.Hour))), "/metrics", "tls: expired certificate"},
+		"a client that trusts none": {asks(others.Client()), "/-/healthy", "certificate signed by unknown authority"},
+		"an old TLS":                {asks(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, InsecureSkipVerify: true}), "/-/healthy", "protocol version not supported"},
 	} {
 		if got := get(tc.client, tc.path); !strings.Contains(got, tc.want) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 
-	others.certify(dir, "server", time.Hour)
+	others.Certify(dir, "server", time.Hour)
 	if got := get(none, "/-/healthy"); !strings.Contains(got, "unknown authority") {
 		t.Errorf("the certificate was replaced by one that the client does not trust: %q", got)
 	}
-	ours.certify(dir, "server", time.Hour)
-	if err := os.WriteFile(serverKey, []byte("half a ke"), 0o600); err != nil {
+	ours.Certify(dir, "server", time.Hour)
+	if err := os.WriteFile(server.Key, []byte("half a ke"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if got := get(others.asks("", ""), "/-/healthy"); got != "200" {
+		if got := get(asks(others.Client()), "/-/healthy"); got != "200" {
 			t.Errorf("while the files cannot be read, the last certificate serves: %q", got)
 		}
 	}
@@ -180,12 +97,12 @@ func TestAdminTLS(t *testing.T) {
 
 // What cannot be read at the start ends it, and is named.
 func TestAdminTLSThatCannotBe(t *testing.T) {
-	a := newAuthority(t)
-	cert, key := a.certify(t.TempDir(), "server", time.Hour)
+	a := certs.New(t)
+	p := a.Certify(t.TempDir(), "server", time.Hour)
 	for want, c := range map[string]*config.AdminTLS{
-		"admin.tls: reading cert and key": {Cert: cert, Key: a.file},
-		"admin.tls.client_ca":             {Cert: cert, Key: key, ClientCA: key + "x"},
-		"holds no PEM certificate":        {Cert: cert, Key: key, ClientCA: key},
+		"admin.tls: reading cert and key": {Cert: p.Cert, Key: a.File},
+		"admin.tls.client_ca":             {Cert: p.Cert, Key: p.Key, ClientCA: p.Key + "x"},
+		"holds no PEM certificate":        {Cert: p.Cert, Key: p.Key, ClientCA: p.Key},
 	} {
 		if _, err := adminTLS(c, quiet); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -264,11 +264,17 @@ func (w *Etcd) ask(ctx context.Context, client *clientv3.Client) (*question, err
 }
 
 func (w *Etcd) unreachable(err error) {
+	if _, known := w.troubles.open["etcd"]; known {
+		return
+	}
 	hint := "it is tried again every " + retryDelay.String()
 	if errors.Is(err, context.DeadlineExceeded) { // the client connects behind the scenes and does not say what it met there
 		hint = "there was no answer: check that etcd runs, and the endpoints, TLS and firewalls; " + hint
+		if met := knock(w.cfg.Endpoints, w.cfg.TLS); met != nil {
+			err = met
+		}
 	}
-	w.troubles.tellOnce("etcd", fmt.Errorf("etcd at %s: %w (%s)", strings.Join(w.cfg.Endpoints, ", "), err, hint))
+	w.troubles.tell("etcd", fmt.Errorf("etcd at %s: %w (%s)", strings.Join(w.cfg.Endpoints, ", "), err, hint))
 }
 
 func (w *Etcd) reachable() { w.troubles.tell("etcd", nil) }

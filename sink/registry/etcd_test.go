@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"invalidator/sink"
+	"invalidator/test/certs"
 	"invalidator/test/integration/services"
 )
 
@@ -255,6 +257,33 @@ func TestEtcdSaysThatAPasswordIsWrong(t *testing.T) {
 	reports.await(t, "holds no ring record")
 }
 
+// Over TLS, with a certificate of the right authority, the ring is read; who trusts another, or shows none, is told why it is not.
+func TestEtcdOverTLS(t *testing.T) {
+	t.Parallel()
+	ours, others, dir := certs.New(t), certs.New(t), t.TempDir()
+	server := ours.Certify(dir, "server", time.Hour)
+	right := ours.Client(ours.Certify(dir, "worker", time.Hour))
+	e := ownEtcdOver(t, freeAddress(t), right, "--cert-file", server.Cert, "--key-file", server.Key, "--trusted-ca-file", ours.File, "--client-cert-auth")
+	e.put(e.ring, record(1))
+	for _, tc := range []struct {
+		client *tls.Config
+		want   string
+	}{
+		{others.Client(), "unknown authority"},
+		{ours.Client(), "remote error: tls: "},
+		{ours.Client(others.Certify(dir, "other", time.Hour)), "remote error: tls: "},
+		{ours.Client(ours.Certify(dir, "expired", -time.Hour)), "remote error: tls: "},
+	} {
+		reports, log := newReports()
+		start(t, NewEtcd(EtcdConfig{Endpoints: []string{"https://" + e.address}, RingKey: e.ring, HotPrefix: e.hot, TLS: tc.client}, Options{}, log))
+		reports.await(t, tc.want)
+	}
+	_, log := newReports()
+	w := NewEtcd(EtcdConfig{Endpoints: []string{"https://" + e.address}, RingKey: e.ring, HotPrefix: e.hot, TLS: right}, Options{}, log)
+	start(t, w)
+	awaitEpoch(t, w, 1)
+}
+
 func TestEtcdWantsEndpoints(t *testing.T) {
 	t.Parallel()
 	_, log := newReports()
@@ -276,7 +305,7 @@ type etcd struct {
 func sharedEtcd(t *testing.T) *etcd {
 	t.Helper()
 	root := "/test/" + rand.Text()
-	e := newEtcd(t, services.Addr("ETCD"), root)
+	e := newEtcd(t, services.Addr("ETCD"), root, nil)
 	t.Cleanup(func() {
 		if _, err := e.client.Delete(context.Background(), root, clientv3.WithPrefix()); err != nil {
 			t.Error(err)
@@ -285,9 +314,9 @@ func sharedEtcd(t *testing.T) *etcd {
 	return e
 }
 
-func newEtcd(t *testing.T, address, root string) *etcd {
+func newEtcd(t *testing.T, address, root string, secure *tls.Config) *etcd {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, TLS: secure, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,16 +327,25 @@ func newEtcd(t *testing.T, address, root string) *etcd {
 // ownEtcd starts a server that ends with the test.
 func ownEtcd(t *testing.T, address string) *etcd {
 	t.Helper()
-	peer := "http://" + freeAddress(t)
-	cmd := exec.Command("etcd", "--name", "one", "--data-dir", t.TempDir(), "--logger", "zap", "--log-level", "error",
-		"--listen-client-urls", "http://"+address, "--advertise-client-urls", "http://"+address,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "one="+peer)
+	return ownEtcdOver(t, address, nil)
+}
+
+// ownEtcdOver is ownEtcd over TLS, where it is not nil: as the test's own client speaks it.
+func ownEtcdOver(t *testing.T, address string, secure *tls.Config, args ...string) *etcd {
+	t.Helper()
+	peer, at := "http://"+freeAddress(t), "http://"+address
+	if secure != nil {
+		at = "https://" + address
+	}
+	cmd := exec.Command("etcd", append(args, "--name", "one", "--data-dir", t.TempDir(), "--logger", "zap", "--log-level", "error",
+		"--listen-client-urls", at, "--advertise-client-urls", at,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "one="+peer)...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting etcd: %v (install etcd-server)", err)
 	}
-	e := newEtcd(t, address, "/cache")
+	e := newEtcd(t, address, "/cache", secure)
 	e.signal = func(s os.Signal) {
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Errorf("sending %v to etcd: %v", s, err)

@@ -24,10 +24,3 @@ func (t *troubles) tell(what string, err error) {
 		t.log.Error("registry trouble: the last good ring and hot keys, where there are any, stay in use", "what", what, "err", err)
 	}
 }
-
-// tellOnce is tell for an error whose text varies while the trouble stays.
-func (t *troubles) tellOnce(what string, err error) {
-	if _, known := t.open[what]; !known {
-		t.tell(what, err)
-	}
-}

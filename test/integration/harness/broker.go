@@ -43,6 +43,33 @@ func NewBroker(t testing.TB, secured string) *Broker {
 	return b
 }
 
+// NewTLSBroker starts a broker with a listener over TLS at logins, where users sign in by any mechanism (as NewBroker's user, with the same
+// password also by SCRAM, once they are made at Addr; OAUTHBEARER takes unsigned tokens), and one at shows, where they show a certificate. both is
+// the server's key and certificate, ca whom it believes, PEM files.
+func NewTLSBroker(t testing.TB, logins, shows, both, ca string) *Broker {
+	t.Helper()
+	addr, controller := FreeAddr(t), FreeAddr(t)
+	b := newBroker(t, addr, fmt.Sprintf(tlsSettings, addr, controller, logins, shows, addr, logins, shows, controller, both, ca))
+	b.Start()
+	return b
+}
+
+const tlsSettings = `listeners=PLAINTEXT://%s,CONTROLLER://%s,LOGINS://%s,SHOWS://%s
+advertised.listeners=PLAINTEXT://%s,LOGINS://%s,SHOWS://%s
+controller.quorum.voters=1@%s
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGINS:SASL_SSL,SHOWS:SSL
+listener.name.logins.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.logins.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_us="x";
+listener.name.logins.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.logins.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.logins.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
+listener.name.shows.ssl.client.auth=required
+ssl.keystore.type=PEM
+ssl.keystore.location=%s
+ssl.truststore.type=PEM
+ssl.truststore.location=%s
+`
+
 // newBroker makes a broker that does not run yet. conf are settings that come after those of ./dev's, and win.
 func newBroker(t testing.TB, addr, conf string) *Broker {
 	t.Helper()
