@@ -31,6 +31,7 @@ const (
 type cli struct {
 	LogLevel  string `help:"debug, info, warn or error." default:"info" env:"INVALIDATOR_LOG_LEVEL"`
 	LogFormat string `help:"text or json." default:"text" env:"INVALIDATOR_LOG_FORMAT"`
+	LogKeys   string `help:"How keys show in the log, which can hold personal data: hash, full or none." default:"hash" env:"INVALIDATOR_LOG_KEYS"`
 
 	Feed       feedCmd       `cmd:"" help:"Feed databases' logs into Kafka."`
 	Run        runCmd        `cmd:"" help:"Work: delete every copy of every key that a change in Kafka feeds."`
@@ -109,7 +110,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintf(stderr, "invalidator: %s (see invalidator --help)\n", strings.TrimPrefix(err.Error(), "[<dir>]: "))
 		return exitMisuse
 	}
-	log, err := obs.NewLog(stderr, c.LogFormat, c.LogLevel)
+	log, err := obs.NewLog(stderr, c.LogFormat, c.LogLevel, c.LogKeys)
 	if err != nil {
 		fmt.Fprintf(stderr, "invalidator: %v\n", err)
 		return exitMisuse

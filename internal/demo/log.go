@@ -28,7 +28,7 @@ func openLog(log *slog.Logger, id string) (*logFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a log file: %w", err)
 	}
-	log, err = obs.NewLog(f, "text", "info")
+	log, err = obs.NewLog(f, "text", "info", "full")
 	return &logFile{log, f}, err
 }
 

@@ -309,17 +309,17 @@ func TestAwait(t *testing.T) {
 		if _, ok, err := b.Await(t.Context(), c.ID, time.Second, time.Minute); ok || err != nil || time.Since(begin) < time.Minute {
 			t.Errorf("%t %v after %s", ok, err, time.Since(begin))
 		}
+		accepted := make(chan error, 1)
 		go func() {
 			time.Sleep(10 * time.Second)
-			if err := b.Accept(context.Background(), c, "ann", true); err != nil {
-				t.Error(err)
-			}
+			accepted <- b.Accept(context.Background(), c, "ann", true)
 		}()
 		begin = time.Now()
 		a, ok, err := b.Await(t.Context(), c.ID, time.Second, time.Minute)
 		if !ok || err != nil || a.By != "ann" || !a.Flush || time.Since(begin) > 12*time.Second {
 			t.Errorf("%+v %t %v after %s", a, ok, err, time.Since(begin))
 		}
+		must(t, <-accepted)
 	})
 }
 

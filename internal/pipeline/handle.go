@@ -215,7 +215,8 @@ func (p *partition) park(ctx context.Context, r changelog.Record, kind string, w
 		return err
 	}
 	p.w.metrics.parked.WithLabelValues(kind).Inc()
-	p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "why", why)
+	p.w.log.Warn("parked a record on the dead-letter topic", "topic", p.id.Topic, "partition", p.id.Number, "offset", r.Offset, "kind", kind,
+		"why", sink.LoggedReason{Err: why, Public: "(invalidator deadletter show)"})
 	return nil
 }
 

@@ -167,7 +167,7 @@ func (r *hotRound) Acked(c sink.Copy, err error) {
 		}
 		r.mu.Unlock()
 	default:
-		r.h.w.log.Error("a node refuses a copy of a hot key", "node", c.Node, "key", sink.Show(c.Key), "error", err)
+		r.h.w.log.Error("a node refuses a copy of a hot key", "node", c.Node, "key", sink.LoggedKey(c.Key), "error", sink.LoggedError(err))
 	}
 	if r.left.Add(-1) == 0 {
 		close(r.done)

@@ -49,7 +49,7 @@ func (r *reporter) unclaimed(n int, sample string, at changelog.Partition, offse
 		return
 	}
 	r.log.Warn("keys were sent whose pool no mapping file in force claims: they are deleted without hot copies but those of the registry (is a name misspelt?)",
-		"keys", n, "key", sink.Show(strings.Clone(sample)), "topic", at.Topic, "partition", at.Number, "offset", offset)
+		"keys", n, "key", sink.LoggedKey(strings.Clone(sample)), "topic", at.Topic, "partition", at.Number, "offset", offset)
 }
 
 // refusedSent is refusedKey of a key that was sent: what is wrong with it names it.

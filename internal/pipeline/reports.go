@@ -92,7 +92,7 @@ func (r *reporter) undecided(u *mapping.Undecided, at place) {
 // shadow gives a sample of the keys.
 func (r *reporter) shadow(k mapping.Key, at place) {
 	if r.due(report{k.Template, reportShadow}, shadowEvery) {
-		r.tell(slog.LevelInfo, "a key in shadow: nothing is done with it", k.Template, at, "key", sink.Show(strings.Clone(k.Text)), "action", string(k.Template.Action))
+		r.tell(slog.LevelInfo, "a key in shadow: nothing is done with it", k.Template, at, "key", sink.LoggedKey(strings.Clone(k.Text)), "action", string(k.Template.Action))
 	}
 }
 

@@ -72,16 +72,9 @@ func (n *node) serve(ctx context.Context, first link, cancel context.CancelFunc)
 // watch takes the node off the live path where it must leave it, and returns when it is off, of no use, or ctx has ended.
 func (n *node) watch(ctx context.Context) {
 	off := n.offSignal()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		select {
-		case <-off:
-			return
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
 		now := time.Now()
 		next, crowded := n.check(now)
 		if crowded {
@@ -91,6 +84,13 @@ func (n *node) watch(ctx context.Context) {
 			return
 		}
 		timer.Reset(next)
+		select {
+		case <-off:
+			return
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
 	}
 }
 

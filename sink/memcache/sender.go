@@ -166,7 +166,7 @@ func (s *sender) giveUp(left []entry, err error) error {
 	}
 	refused := &sink.RefusedError{Copy: sink.Copy{Node: s.node.addr, Key: left[0].key}, Answer: answer.line}
 	if first {
-		s.log.Error("node answers a key with an error each time, and deletes others: it is refused until it is deleted, or not asked for, for "+forgetsAfter.String(), "err", refused)
+		s.log.Error("node answers a key with an error each time, and deletes others: it is refused until it is deleted, or not asked for, for "+forgetsAfter.String(), "key", sink.LoggedKey(refused.Copy.Key), "err", sink.LoggedError(refused))
 	}
 	return refused
 }
