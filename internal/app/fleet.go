@@ -315,9 +315,15 @@ func (f *Fleet) fail(where, what string) {
 // judge adds what needs a person.
 func (f *Fleet) judge() {
 	worker := false
-	for _, p := range f.Processes {
+	instead := f.successors()
+	for i, p := range f.Processes {
 		if p.Lost {
-			f.fail(p.name(), fmt.Sprintf("lost: it last spoke at %s (it was killed, hangs, or cannot reach Kafka)", p.At.UTC().Format(time.DateTime)))
+			what := fmt.Sprintf("lost: it last spoke at %s (it was killed, hangs, or cannot reach Kafka)", p.At.UTC().Format(time.DateTime))
+			if next, ok := instead[i]; ok {
+				f.warn(p.name(), what+"; "+f.Processes[next].name()+" has started since")
+			} else {
+				f.fail(p.name(), what)
+			}
 			continue
 		}
 		worker = worker || p.Role == roleWorker
@@ -336,6 +342,20 @@ func (f *Fleet) judge() {
 		f.fail("fleet "+f.Group, "no worker runs: nothing is deleted")
 	}
 	f.judgeFingerprints()
+}
+
+// successors are, by places in Processes, which process stands for one that is lost: of the same role, and begun after that one last spoke. Each
+// stands for one.
+func (f *Fleet) successors() map[int]int {
+	instead, taken := map[int]int{}, map[int]bool{}
+	for i, lost := range f.Processes {
+		for next, p := range f.Processes {
+			if _, stands := instead[i]; lost.Lost && !stands && !taken[next] && !p.Lost && p.Role == lost.Role && p.Started.After(lost.At) {
+				instead[i], taken[next] = next, true
+			}
+		}
+	}
+	return instead
 }
 
 // judgeFingerprints compares the processes that are not lost. Two sets that have both been in force for over a minute are a fault; until then

@@ -20,13 +20,13 @@ import (
 // member is a process that last spoke so long ago, and then had had its mappings in force for a while.
 type member struct {
 	id, role, group, fingerprint string
-	silent, inForce              time.Duration
+	silent, inForce, ran         time.Duration // ran: before it last spoke; 0: an hour
 	failing, recalled, wrong     []string
 }
 
 func (m member) record(now time.Time) processRecord {
 	at := now.Add(-m.silent)
-	return processRecord{V: 1, Role: m.role, Host: "h", Group: m.group, Started: at.Add(-time.Hour), At: at,
+	return processRecord{V: 1, Role: m.role, Host: "h", Group: m.group, Started: at.Add(-cmp.Or(m.ran, time.Hour)), At: at,
 		Mappings: mappingsRecord{m.fingerprint, at.Add(-m.inForce), m.failing, m.recalled}, Wrong: m.wrong}
 }
 
@@ -64,6 +64,12 @@ func TestFleet(t *testing.T) {
 		{"no worker", []member{{id: "f-1", role: "feeder", fingerprint: "aa"}}, []string{"f-1", "error: fleet fleet: no worker runs"}},
 		{"the worker is lost", []member{{id: "w-1", role: "worker", fingerprint: "aa", silent: time.Minute}},
 			[]string{"w-1!", "error: worker w-1: lost", "error: fleet fleet: no worker runs"}},
+		{"one has started since, for one that is lost", []member{{id: "w-1", role: "worker", fingerprint: "aa", silent: time.Minute}, {id: "w-2", role: "worker", fingerprint: "aa", ran: 59 * second}},
+			[]string{"w-1!", "w-2", "warning: worker w-1: lost: it last spoke at 2026-11-30 09:59:00 (it was killed, hangs, or cannot reach Kafka); worker w-2 has started since"}},
+		{"one has started since, and two are lost", []member{{id: "w-1", role: "worker", fingerprint: "aa", silent: time.Minute}, {id: "w-2", role: "worker", fingerprint: "aa", silent: time.Minute}, {id: "w-3", role: "worker", fingerprint: "aa", ran: second}},
+			[]string{"w-1!", "w-2!", "w-3", "warning: worker w-1: lost", "error: worker w-2: lost"}},
+		{"who has started since is a feeder, or ran before", []member{{id: "w-1", role: "worker", fingerprint: "aa", silent: time.Minute}, {id: "w-2", role: "worker", fingerprint: "aa", ran: 61 * second}, {id: "f-1", role: "feeder", fingerprint: "aa", ran: second}},
+			[]string{"w-1!", "w-2", "f-1", "error: worker w-1: lost"}},
 		{"nothing", nil, []string{"error: fleet fleet: no worker runs"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
