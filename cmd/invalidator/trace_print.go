@@ -177,7 +177,7 @@ func changeEntries(number string, c *app.TraceChange) (all []traceEntry) {
 		case c.State == app.TraceMissed, !c.Redone.IsZero() && !x.Maybe:
 			e.kind, e.text = "passed", e.text+": without this key"
 		case x.Maybe:
-			e.kind, e.text = "again", e.text+": a pass went over it"
+			e.kind, e.text = "again", e.text+": a pass went over it, or it was put off for one"
 		}
 		if x.Until.After(x.To) {
 			e.text += "; the journal has it until " + x.Until.UTC().Format(time.TimeOnly)
