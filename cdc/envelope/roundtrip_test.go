@@ -87,7 +87,7 @@ func drawChange(t *rapid.T) *cdc.RowChange {
 	n := rapid.IntRange(1, 40).Draw(t, "columns")
 	list := make([]cdc.Column, n)
 	for i := range list {
-		list[i] = cdc.Column{Name: fmt.Sprintf("%s%d", rapid.String().Draw(t, "name"), i), Key: rapid.Bool().Draw(t, "key")}
+		list[i] = cdc.Column{Name: fmt.Sprintf("%s.%d", rapid.String().Draw(t, "name"), i), Key: rapid.Bool().Draw(t, "key")}
 	}
 	row := func() cdc.Row {
 		r := make(cdc.Row, n)
