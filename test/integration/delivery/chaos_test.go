@@ -274,7 +274,7 @@ func (c *chaos) accountRing() {
 	c.t.Logf("%d ring records, of which workers saw %d; %d shards promoted, %d at once at most; fills with what another node had: %d by readers, %d by a copier; %d old values on replicas that lagged when they were promoted; %d fills under records that nobody saw; %d flushes of %d copies",
 		m.records+1, len(c.seen), m.promoted, m.most, s.carried.Load(), s.seeded.Load(), s.lagging.Load(), s.unseen.Load(), c.flushes, c.flushed)
 	c.atLeast(map[string][2]int64{
-		"ring records":   {int64(len(c.seen)), 3},
+		"ring records":   {int64(len(c.seen)), 1}, // of those that the manager wrote: a worker that is slow, down or cut off sees the newest alone
 		"promotions":     {int64(m.promoted), 4},
 		"carried values": {s.carried.Load(), 10},
 		"seeded values":  {s.seeded.Load(), 2},
